@@ -206,15 +206,16 @@ class NotifyOptions(BaseModel):
     key_file: Location = Field(default=None, description="file of the key that signs what is posted")
 
 
+Passphrase = Annotated[SecretStr | None, Field(min_length=1), PlainSerializer(lambda text: text and MASK)]
+
+
 class SigningOptions(BaseModel):
     """The settings `[signing]`: the key that signs evidence, and the name of this machine in it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     key_file: Location = Field(default=None, description="file of the private key that signs evidence")
-    passphrase: Annotated[
-        SecretStr | None, Field(min_length=1), PlainSerializer(lambda text: text and MASK)
-    ] = Field(default=None, description="passphrase of the key")
+    passphrase: Passphrase = Field(default=None, description="passphrase of the key")
     passphrase_file: Location = Field(default=None, description="file of the passphrase, instead of it")
     host: str | None = Field(
         default=None, description="name of this machine in evidence; its host name when absent"
@@ -231,9 +232,7 @@ class EncryptionOptions(BaseModel):
     )
     recipients_file: Location = Field(default=None, description="file of more recipients, one a line")
     identity_file: Location = Field(default=None, description="file of the identity that reads backups")
-    passphrase: Annotated[
-        SecretStr | None, Field(min_length=1), PlainSerializer(lambda text: text and MASK)
-    ] = Field(default=None, description="passphrase of the identity")
+    passphrase: Passphrase = Field(default=None, description="passphrase of the identity")
     passphrase_file: Location = Field(default=None, description="file of the passphrase, instead of it")
 
 

@@ -21,7 +21,6 @@ from lakebackup.encryption.recipients import Identities
 from lakebackup.storage import open_storage
 from lakebackup.store import data_keys
 from lakebackup_jobs.demo.broker import Broker
-from lakebackup_jobs.lifecycle.keyring import wrapped_keys
 
 pytestmark = pytest.mark.kafka
 
@@ -49,14 +48,6 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Host:
 @pytest.fixture
 def keys(host: Host) -> KeyPair:
     return host.key_pair("restore.identity")
-
-
-@pytest.fixture
-def commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Commands:
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setenv("LAKEBACKUP_REPO", str(tmp_path / "backups"))
-    return Commands(capsys)
 
 
 @pytest.fixture
@@ -162,7 +153,7 @@ def test_a_stolen_repository_shows_no_record_and_no_key(
     identity = Identities.load(keys.file)
     for row in commands.rows("sql", "SELECT DISTINCT source, backup_id, key_id FROM data_keys"):
         stored = data_keys.read(open_storage(str(tmp_path / "backups")), **row)
-        key = identity.open(wrapped_keys(stored)).key
+        key = identity.open(stored.key_id, stored.wrapped_keys).key
         secrets += [key, key.hex().encode(), base64.b64encode(key)]
     assert len(secrets) == 9 + 3 * 3
     contents = list(texts_in(tmp_path / "backups"))

@@ -40,14 +40,6 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.fixture
-def commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Commands:
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setenv("LAKEBACKUP_REPO", str(tmp_path / "backups"))
-    return Commands(capsys)
-
-
-@pytest.fixture
 def orders(broker: Broker, topic: Callable[..., str]) -> str:
     """A topic with RECORDS in its two partitions."""
     name = topic("orders", partitions=2)

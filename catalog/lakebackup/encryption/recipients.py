@@ -38,7 +38,6 @@ _MAX_FILE_BYTES = 64 << 10
 class WrappedKey:
     """A data key that one recipient can open. `content` is base64 of what age or KMS made of it."""
 
-    key_id: str
     recipient: str
     content: str
 
@@ -51,7 +50,7 @@ class Recipient(ABC):
     def wrap(self, data_key: DataKey) -> WrappedKey:
         """Wrap a data key with its id, so that two wrapped keys cannot be exchanged."""
         content = self._encrypt(bytes.fromhex(data_key.key_id) + data_key.key)
-        return WrappedKey(data_key.key_id, self.name, base64.b64encode(content).decode())
+        return WrappedKey(self.name, base64.b64encode(content).decode())
 
     @abstractmethod
     def _encrypt(self, content: bytes) -> bytes: ...
@@ -129,8 +128,8 @@ class Identities:
             )
         return cls(str(path), tuple(str(key.to_public()) for key in keys), tuple(keys))
 
-    def open(self, wrapped_keys: Sequence[WrappedKey]) -> DataKey:
-        """Open a data key from those of its wrapped keys that an identity opens.
+    def open(self, key_id: str, wrapped_keys: Sequence[WrappedKey]) -> DataKey:
+        """Open the data key `key_id` from that of its wrapped keys which an identity opens.
 
         Raises Damaged when no identity opens one: their recipients are named.
         """
@@ -138,14 +137,13 @@ class Identities:
             content = self._decrypted(wrapped)
             if content is None:
                 continue
-            key_id, key = content[:KEY_ID_BYTES].hex(), content[KEY_ID_BYTES:]
-            if key_id != wrapped.key_id or len(key) != KEY_BYTES:
+            content_id, key = content[:KEY_ID_BYTES].hex(), content[KEY_ID_BYTES:]
+            if content_id != key_id or len(key) != KEY_BYTES:
                 raise Damaged(
-                    f"The data key {wrapped.key_id} was exchanged: {wrapped.recipient} opens {key_id}.",
+                    f"The data key {key_id} was exchanged: {wrapped.recipient} opens {content_id}.",
                     hint="Restore the object of keys from another copy of the repository.",
                 )
             return DataKey(key_id, key)
-        key_id = wrapped_keys[0].key_id if wrapped_keys else "of the backup"
         names = ", ".join(wrapped.recipient for wrapped in wrapped_keys) or "nobody"
         raise Damaged(
             f"No identity of {self.file} opens the data key {key_id}. Its recipients: {names}.",

@@ -103,24 +103,16 @@ class Sealer:
         return segment if self._number > 1 else self._header + segment
 
 
-def seal(key: bytes, name: str, content: bytes) -> bytes:
-    """Encrypt a small object."""
-    sealer = Sealer(key, name)
-    return sealer.update(content) + sealer.finish()
-
-
 class SealedObject(io.RawIOBase):
     """The content of an encrypted object, as a stream that reads and decrypts only the segments it needs.
 
-    `object_bytes`: its size. `path`: what errors call it, by default its name. Raises Damaged when a
-    segment does not decrypt, or when no encrypted object has that size.
+    `object_bytes`: its size. `path`: what errors call it. Raises Damaged when a segment does not decrypt, or
+    when no encrypted object has that size.
     """
 
-    def __init__(
-        self, key: bytes, name: str, object_bytes: int, read_range: ReadRange, *, path: str | None = None
-    ) -> None:
+    def __init__(self, key: bytes, name: str, object_bytes: int, read_range: ReadRange, *, path: str) -> None:
         super().__init__()
-        self._path = name if path is None else path
+        self._path = path
         size = content_bytes(object_bytes)
         if size is None:
             raise _damaged(self._path)
@@ -191,17 +183,8 @@ class SealedObject(io.RawIOBase):
         return b"".join(parts)
 
 
-def unseal(key: bytes, name: str, ciphertext: bytes) -> bytes:
-    """Decrypt a small object. Raises Damaged as `SealedObject` does."""
-
-    def read_range(start: int, length: int) -> bytes:
-        return ciphertext[start : start + length]
-
-    return SealedObject(key, name, len(ciphertext), read_range).read()
-
-
-def _damaged(name: str) -> Damaged:
+def _damaged(path: str) -> Damaged:
     return Damaged(
-        f"{name} cannot be decrypted with the key of its backup: it is damaged, or belongs elsewhere.",
+        f"{path} cannot be decrypted with the key of its backup: it is damaged, or belongs elsewhere.",
         hint="Restore it from another copy of the repository.",
     )

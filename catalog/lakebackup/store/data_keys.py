@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lakebackup.encryption.objects import BackupKey, DataKey
-from lakebackup.encryption.recipients import recipient, wrap
+from lakebackup.encryption.recipients import WrappedKey, recipient, wrap
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.rows.backups import KeyRecipient
 from lakebackup.rules import layout
@@ -21,14 +21,6 @@ from lakebackup.store.manifest import read_record, write_record
 
 _SECRET_BYTES = 32
 _HINT = "Restore it from another copy of the repository: without it, the files of its backup stay encrypted."
-
-
-@dataclass(frozen=True, slots=True)
-class Wrapped:
-    """A data key that one recipient can open, as `recipients.WrappedKey`."""
-
-    recipient: str
-    content: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +32,7 @@ class StoredKey:
     backup_id: str
     created_at: int
     wrapped_at: int
-    wrapped_keys: Sequence[Wrapped]
+    wrapped_keys: Sequence[WrappedKey]
 
     @property
     def path(self) -> str:
@@ -100,14 +92,13 @@ def store(
 ) -> StoredKey:
     """Wrap a key for some recipients and write its object. Replaces an older one."""
     time_us = time.time_ns() // 1000
-    wrapped_keys = wrap(key.data_key, [recipient(name) for name in recipients])
     key_object = StoredKey(
         key_id=key.key_id,
         source=key.source,
         backup_id=key.backup_id,
         created_at=time_us if created_at is None else created_at,
         wrapped_at=time_us,
-        wrapped_keys=[Wrapped(wrapped.recipient, wrapped.content) for wrapped in wrapped_keys],
+        wrapped_keys=wrap(key.data_key, map(recipient, recipients)),
     )
     write_record(storage, key_object.path, key_object)
     return key_object

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from lakebackup.encryption.objects import BackupKey, DataKey, Keyring
-from lakebackup.encryption.recipients import Identities, WrappedKey
+from lakebackup.encryption.recipients import Identities
 from lakebackup.errors import Damaged, Refused, UsageProblem
 from lakebackup.storage import Storage
 from lakebackup.store import data_keys
@@ -15,9 +15,7 @@ from lakebackup.store.data_keys import RunEncryption
 from lakebackup.store.plan_file import PlanFile
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import Roots
-from lakebackup_jobs.runtime.identities import configured_identities
-
-_HINT = "Set identity_file under [encryption] of lakebackup.toml, or LAKEBACKUP_ENCRYPTION__IDENTITY_FILE."
+from lakebackup_jobs.runtime.identities import MISSING_HINT, configured_identities
 
 
 def has_keys(reader: CatalogReader) -> bool:
@@ -46,13 +44,13 @@ def open_keys(roots: Roots, rows: list[dict[str, Any]], *, identity_file: str | 
         raise UsageProblem(
             f"Backup {key_object.backup_id}{others} is encrypted, and no identity is set. Its recipients: "
             f"{', '.join(key_object.recipients)}.",
-            hint=_HINT,
+            hint=MISSING_HINT,
         )
     return Keyring(open_key(identities, read_key(roots, row)) for row in rows)
 
 
 def open_roots(reader: CatalogReader, plan: PlanFile, encryption: RunEncryption | None) -> Roots:
-    """The roots of a run that reads the files of a plan and writes them anew, with the keys of these files.
+    """The roots of a run that reads the files of a plan and replaces them by new ones, with their keys.
 
     Raises Refused if files are encrypted and those that replace them would not be, and as `keyring`.
     """
@@ -83,20 +81,13 @@ def keys_of_backups(storage: Storage, backups: Iterable[tuple[str, str]]) -> Key
 
 def open_key(identities: Identities, key_object: data_keys.StoredKey) -> BackupKey:
     """Open a stored data key. Raises Damaged as `Identities.open`."""
-    return BackupKey(identities.open(wrapped_keys(key_object)), key_object.source, key_object.backup_id)
+    data_key = identities.open(key_object.key_id, key_object.wrapped_keys)
+    return BackupKey(data_key, key_object.source, key_object.backup_id)
 
 
 def staged_key(key: BackupKey, restore_id: str) -> BackupKey:
     """The key of what a restore stages in the repository: it follows from a data key of what it reads."""
     return BackupKey(DataKey.derive(key.data_key.key, "staged", restore_id), key.source, restore_id)
-
-
-def wrapped_keys(key_object: data_keys.StoredKey) -> list[WrappedKey]:
-    """The wrapped keys of an object, as identities open them."""
-    return [
-        WrappedKey(key_object.key_id, wrapped.recipient, wrapped.content)
-        for wrapped in key_object.wrapped_keys
-    ]
 
 
 def read_key(roots: Roots, row: Mapping[str, Any]) -> data_keys.StoredKey:

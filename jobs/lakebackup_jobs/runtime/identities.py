@@ -10,6 +10,10 @@ from lakebackup.encryption.recipients import Identities, recipient
 from lakebackup.errors import UsageProblem
 from lakebackup_jobs.runtime.signing import passphrase_of
 
+#: The hint of an error about a missing identity.
+MISSING_HINT = (
+    "Set identity_file under [encryption] of lakebackup.toml, or LAKEBACKUP_ENCRYPTION__IDENTITY_FILE."
+)
 _PREFIX = "LAKEBACKUP_ENCRYPTION__"
 # What files of identities contain: those of age, and private SSH keys.
 _MARKS = (b"AGE-SECRET-KEY-1", b"BEGIN OPENSSH PRIVATE KEY")

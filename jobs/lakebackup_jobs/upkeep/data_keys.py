@@ -19,11 +19,9 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.keyring import open_key, read_key
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_jobs.runtime.identities import configured_identities
+from lakebackup_jobs.runtime.identities import MISSING_HINT, configured_identities
 
 _THREADS = 8
-_NO_IDENTITY = "No identity is set."
-_HINT = "Set identity_file under [encryption] of lakebackup.toml, or LAKEBACKUP_ENCRYPTION__IDENTITY_FILE."
 T = TypeVar("T")
 
 
@@ -111,7 +109,7 @@ def rotate(request: KeysRequest, *, reporter: Reporter) -> dict[str, Any]:
 def _identities() -> Identities:
     identities = configured_identities()
     if identities is None:
-        raise UsageProblem(_NO_IDENTITY, hint=_HINT)
+        raise UsageProblem("No identity is set.", hint=MISSING_HINT)
     return identities
 
 

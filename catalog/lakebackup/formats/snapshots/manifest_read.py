@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NoReturn, TextIO
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from lakebackup.errors import UsageProblem
+from lakebackup.formats.snapshots.compression import Codec
 from lakebackup.formats.snapshots.names import Limits, unsafe
 
 _READ_CHARS = 1 << 20
@@ -40,7 +41,7 @@ class Entry(BaseModel):
     mode: Annotated[int, Field(ge=0, lt=0o10000)] = 0o644
     position: Annotated[int, Field(alias="offset", ge=0, lt=1 << 53)] = 0
     role: Literal["data", "meta", "schema", "config"] = "data"
-    codec: Literal["none", "zstd"] = "none"
+    codec: Codec = "none"
     stored_size: Annotated[int | None, Field(ge=0, lt=1 << 53)] = None
 
     @model_validator(mode="after")

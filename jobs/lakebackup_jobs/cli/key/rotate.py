@@ -12,7 +12,7 @@ from lakebackup_jobs.upkeep.data_keys import rotate as rotate_keys
 def rotate(call: Call) -> None:
     """Wrap the data keys of all backups for the recipients of the settings, and for nobody else.
 
-    It opens each key with identity_file under [encryption], and writes its object anew; no data file is read.
+    It opens each key with identity_file under [encryption], and replaces its object; no data file is read.
     Run it after a recipient was added or removed. Whoever copied the repository before still has the old
     objects: a removed recipient can read what was backed up before, if he has such a copy.
 

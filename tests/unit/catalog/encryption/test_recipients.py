@@ -50,7 +50,7 @@ def test_each_recipient_opens_the_key(tmp_path: Path) -> None:
     for text, name in pairs:
         identities = Identities.load(write(tmp_path / "identity.txt", text))
         assert identities.names == (name,)
-        assert identities.open(wrapped_keys) == data_key
+        assert identities.open(data_key.key_id, wrapped_keys) == data_key
         assert data_key.key.hex() not in repr((data_key, wrapped_keys, identities))
 
 
@@ -59,7 +59,8 @@ def test_a_file_has_several_identities(tmp_path: Path) -> None:
     file = write(tmp_path / "identities", "\n# of both\n".join(text for text, _ in pairs))
     data_key = DataKey.random()
     for _, name in pairs:
-        assert Identities.load(file).open(wrap(data_key, [recipient(name)])) == data_key
+        wrapped_keys = wrap(data_key, [recipient(name)])
+        assert Identities.load(file).open(data_key.key_id, wrapped_keys) == data_key
 
 
 def test_an_ssh_key_opens_the_key(tmp_path: Path) -> None:
@@ -73,7 +74,8 @@ def test_an_ssh_key_opens_the_key(tmp_path: Path) -> None:
     data_key = DataKey.random()
     wrapped_keys = wrap(data_key, [recipient(f"{public} someone@host")])
     assert wrapped_keys[0].recipient == public
-    assert Identities.load(write(tmp_path / "id_ed25519", private)).open(wrapped_keys) == data_key
+    identities = Identities.load(write(tmp_path / "id_ed25519", private))
+    assert identities.open(data_key.key_id, wrapped_keys) == data_key
 
 
 def test_a_passphrase_protects_the_file(tmp_path: Path) -> None:
@@ -92,22 +94,23 @@ def test_a_foreign_identity_names_the_recipients(identity: tuple[Path, str]) -> 
     names = [new_identity()[1] for _ in range(2)]
     data_key = DataKey.random()
     with pytest.raises(Damaged, match=f"opens the data key {data_key.key_id}.*{names[0]}, {names[1]}"):
-        Identities.load(identity[0]).open(wrap(data_key, map(recipient, names)))
+        Identities.load(identity[0]).open(data_key.key_id, wrap(data_key, map(recipient, names)))
     with pytest.raises(Damaged, match="Its recipients: nobody"):
-        Identities.load(identity[0]).open([])
+        Identities.load(identity[0]).open(data_key.key_id, [])
 
 
 def test_exchanged_and_damaged_keys_are_told(identity: tuple[Path, str]) -> None:
     file, name = identity
-    (first,), (second,) = (wrap(DataKey.random(), [recipient(name)]) for _ in range(2))
+    first_key, second_key = DataKey.random(), DataKey.random()
+    (first,), (second,) = (wrap(data_key, [recipient(name)]) for data_key in (first_key, second_key))
     identities = Identities.load(file)
-    with pytest.raises(Damaged, match=f"{first.key_id} was exchanged.*{second.key_id}"):
-        identities.open([replace(first, content=second.content)])
+    with pytest.raises(Damaged, match=f"{first_key.key_id} was exchanged.*{second_key.key_id}"):
+        identities.open(first_key.key_id, [second])
     content = bytearray(base64.b64decode(first.content))
     content[-1] ^= 1
     for text in (base64.b64encode(content).decode(), "no base64!", ""):
         with pytest.raises(Damaged, match="No identity"):
-            identities.open([replace(first, content=text)])
+            identities.open(first_key.key_id, [replace(first, content=text)])
 
 
 @pytest.mark.parametrize(
@@ -160,10 +163,10 @@ def test_a_mock_of_kms_opens_the_key(identity: tuple[Path, str], monkeypatch: py
         stub.add_response("encrypt", {"CiphertextBlob": b"of KMS"}, {"KeyId": key, "Plaintext": content})
         (wrapped,) = wrap(data_key, [recipient(KMS)])
         stub.add_response("decrypt", {"Plaintext": content}, {"KeyId": key, "CiphertextBlob": b"of KMS"})
-        assert Identities.load(identity[0]).open([wrapped]) == data_key
+        assert Identities.load(identity[0]).open(data_key.key_id, [wrapped]) == data_key
         stub.add_client_error("decrypt", "IncorrectKeyException")
         with pytest.raises(Damaged, match="No identity"):
-            Identities.load(identity[0]).open([wrapped])
+            Identities.load(identity[0]).open(data_key.key_id, [wrapped])
         stub.add_client_error("decrypt", "AccessDeniedException")
         with pytest.raises(EnvironmentProblem, match=r"KMS refuses to decrypt .*AccessDenied"):
-            Identities.load(identity[0]).open([wrapped])
+            Identities.load(identity[0]).open(data_key.key_id, [wrapped])

@@ -15,9 +15,7 @@ from lakebackup.encryption.segments import (
     SealedObject,
     Sealer,
     content_bytes,
-    seal,
     stored_bytes,
-    unseal,
 )
 from lakebackup.errors import Damaged
 
@@ -37,6 +35,18 @@ SIZES = [
     2 * SEGMENT - HEADER_BYTES,
     200_000,
 ]
+
+
+def seal(key: bytes, name: str, content: bytes) -> bytes:
+    sealer = Sealer(key, name)
+    return sealer.update(content) + sealer.finish()
+
+
+def unseal(key: bytes, name: str, ciphertext: bytes) -> bytes:
+    def read_range(start: int, length: int) -> bytes:
+        return ciphertext[start : start + length]
+
+    return SealedObject(key, name, len(ciphertext), read_range, path=name).read()
 
 
 def content_of(size: int) -> bytes:
@@ -77,7 +87,7 @@ def test_any_pieces_are_read_by_any_range(pieces: list[int], ranges: list[tuple[
         read += length
         return ciphertext[start : start + length]
 
-    sealed = SealedObject(KEY, NAME, len(ciphertext), read_range)
+    sealed = SealedObject(KEY, NAME, len(ciphertext), read_range, path=NAME)
     for start, length in ranges:
         read = 0
         assert sealed.content(start, length) == content[start : start + length]
