@@ -280,7 +280,9 @@ def test_damaged_and_exchanged_objects_are_never_read(
     for name, damage in damages(repository):
         damage(target)
         with pytest.raises(Damaged):
-            for _ in FileReader(open_stored(roots, row, target.read_bytes()), row.path, row.entries):
+            for _ in FileReader(
+                open_stored(roots, row.path, row, target.read_bytes()), row.path, row.entries
+            ):
                 pass
         if name in ("bit 60", "cut 16", "object 0"):
             assert "is not what was written" in commands.fails(
@@ -289,4 +291,4 @@ def test_damaged_and_exchanged_objects_are_never_read(
         target.write_bytes(original)
         count += 1
     assert count == 19
-    assert list(FileReader(open_stored(roots, row, original), row.path, row.entries))
+    assert list(FileReader(open_stored(roots, row.path, row, original), row.path, row.entries))

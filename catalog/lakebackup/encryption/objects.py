@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
@@ -27,6 +27,24 @@ PREFIX_BYTES = len(MAGIC) + KEY_ID_BYTES
 Kind = Literal["data", "keys"]
 #: Topic, epoch, partition and first offset of a data file. Its key filter has those of the file.
 FileName = tuple[str, str, str, int]
+
+
+class NamedFile(Protocol):
+    """The columns of a data file's row that an encrypted file and its key filter are bound to."""
+
+    @property
+    def scope(self) -> str: ...
+    @property
+    def epoch(self) -> str: ...
+    @property
+    def region(self) -> str: ...
+    @property
+    def start_position(self) -> int: ...
+
+
+def name_of(file: NamedFile) -> FileName:
+    """Return what distinguishes a data file from all others of its data key."""
+    return file.scope, file.epoch, file.region, file.start_position
 
 
 def key_id_of(prefix: bytes) -> str | None:
@@ -76,6 +94,13 @@ class BackupKey:
     def sealer(self, kind: Kind, name: FileName) -> ObjectSealer:
         """Return what encrypts one object."""
         return ObjectSealer(self, kind, name)
+
+    def file_sealer(self, partition: tuple[str, str, str]) -> Callable[[int], ObjectSealer]:
+        """Return the function that makes the sealer of a data file from the file's first offset.
+
+        `partition`: topic, epoch and partition of the files.
+        """
+        return lambda start: self.sealer("data", (*partition, start))
 
     def seal(self, kind: Kind, name: FileName, content: bytes) -> bytes:
         """Encrypt a small object."""

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, ClassVar, Literal, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebackup.encryption.objects import PREFIX_BYTES, key_id_of, sealed_bytes
+from lakebackup.encryption.objects import PREFIX_BYTES, key_id_of, name_of, sealed_bytes
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.formats.logs.events import DEFAULT
@@ -37,7 +37,7 @@ from lakebackup.store.plan_file import PlanFile
 from lakebackup.store.roots import Roots
 from lakebackup_jobs.kafka.format.container import FileReader
 from lakebackup_jobs.kafka.format.records import BlockStats, Columns
-from lakebackup_jobs.kafka.format.stored import name_of, open_stored
+from lakebackup_jobs.kafka.format.stored import open_stored
 from lakebackup_jobs.kafka.key_sums import SEALED_BYTES, is_undamaged
 from lakebackup_jobs.lifecycle.tasks.plan_shares import Share
 from lakebackup_jobs.lifecycle.tasks.progress import TaskProgress
@@ -183,7 +183,7 @@ class CheckFiles(Look):
             return "damaged", f"its data key is {key_id}, its row says {file['key_id']}"
         if key_id is not None and not self.roots.keys:
             return "ok", "not decoded: it is encrypted, and no identity is set"
-        return _decode(open_stored(self.roots, SimpleNamespace(**file), data), file)
+        return _decode(open_stored(self.roots, file["path"], SimpleNamespace(**file), data), file)
 
 
 def _compare_sha256(sha256: str, file: Row) -> Outcome | None:
@@ -284,7 +284,7 @@ class CheckKeys(Look):
             return is_undamaged(content, str(file["sha256"]))
         if not self.roots.keys:
             return bool(key_id_of(content[:PREFIX_BYTES]) == file["key_id"])
-        name = name_of(SimpleNamespace(**file, path=file["keys_path"]))
+        name = name_of(SimpleNamespace(**file))
         try:
             stream = self.roots.keys.open(
                 file["keys_path"], "keys", name, len(content), lambda start, n: content[start : start + n]

@@ -174,7 +174,6 @@ class Frame:
         self._sink, self._sealer = sink, sealer
         self._hash = hashlib.sha256()
         self._sync = os.urandom(16)
-        self._has_blocks = False
         self._bytes = 0
         entries = {
             **(metadata or {}),
@@ -187,10 +186,10 @@ class Frame:
     def write(self, entries: int, content: bytes) -> None:
         """Write a block of `entries` records, compressed with the file's codec."""
         head = _long(entries) + _long(len(content))
-        self._append(head if self._has_blocks else self._header + head)
+        self._append(self._header + head)
         self._append(content)
         self._append(self._sync)
-        self._has_blocks = True
+        self._header = b""
 
     @property
     def bytes(self) -> int:

@@ -20,7 +20,15 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from lakebackup.encryption.objects import PREFIX_BYTES, BackupKey, FileName, Keyring, sealed_bytes
+from lakebackup.encryption.objects import (
+    PREFIX_BYTES,
+    BackupKey,
+    FileName,
+    Keyring,
+    NamedFile,
+    name_of,
+    sealed_bytes,
+)
 from lakebackup.encryption.segments import HEADER_BYTES, SEGMENT_BYTES
 from lakebackup.errors import LakebackupError
 from lakebackup.rules import layout
@@ -67,17 +75,9 @@ _P1, _P2, _P3, _P4, _P5 = (
 _log = logging.getLogger(__name__)
 
 
-class Filtered(Protocol):
+class Filtered(NamedFile, Protocol):
     """The columns of a data file's row that concern its filter."""
 
-    @property
-    def scope(self) -> str: ...
-    @property
-    def epoch(self) -> str: ...
-    @property
-    def region(self) -> str: ...
-    @property
-    def start_position(self) -> int: ...
     @property
     def sha256(self) -> str: ...
     @property
@@ -324,8 +324,7 @@ def read_filter(storage: Storage, file: Filtered, data_keys: Keyring) -> Callabl
             return beginning[start : start + length]
         return storage.get(path, start=first + start, length=length)
 
-    name = file.scope, file.epoch, file.region, file.start_position
-    return data_keys.open(path, "keys", name, stored_size, read_range).content
+    return data_keys.open(path, "keys", name_of(file), stored_size, read_range).content
 
 
 def may_hold(

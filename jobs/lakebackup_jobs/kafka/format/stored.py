@@ -6,9 +6,9 @@ import hashlib
 import io
 import platform
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
-from lakebackup.encryption.objects import PREFIX_BYTES, FileName, key_id_of
+from lakebackup.encryption.objects import PREFIX_BYTES, NamedFile, key_id_of, name_of
 from lakebackup.errors import Damaged, EnvironmentProblem, NotFound
 from lakebackup.plan.partitions import Partition
 from lakebackup.store.roots import Roots
@@ -18,26 +18,6 @@ from lakebackup_jobs.runtime.memory_limit import memory_limit
 # Smaller files fit into memory anywhere.
 _LARGE_BYTES = 256 << 20
 _BUFFER_BYTES = 1 << 20
-
-
-class NamedFile(Protocol):
-    """The columns of a data file's row that an encrypted file is bound to, and its path."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def scope(self) -> str: ...
-    @property
-    def epoch(self) -> str: ...
-    @property
-    def region(self) -> str: ...
-    @property
-    def start_position(self) -> int: ...
-
-
-def name_of(file: NamedFile) -> FileName:
-    """Return what distinguishes a data file from all others of its data key."""
-    return file.scope, file.epoch, file.region, file.start_position
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +60,16 @@ def open_verified(roots: Roots, file: StoredFile) -> FileReader:
             "or other contents (sha256).",
             hint="Nothing of it was restored. Bring the file back from a copy, or choose another backup.",
         )
-    return FileReader(open_stored(roots, file, data), file.path, file.entries)
+    return FileReader(open_stored(roots, file.path, file, data), file.path, file.entries)
 
 
-def open_stored(roots: Roots, file: NamedFile, data: bytes) -> BinaryIO:
+def open_stored(roots: Roots, path: str, file: NamedFile, data: bytes) -> BinaryIO:
     """Return the content of a stored data file as a stream, which decrypts an encrypted file. Raises Damaged
     if its key was not opened, or is another one's."""
     if key_id_of(data[:PREFIX_BYTES]) is None:
         return io.BytesIO(data)
     ciphertext = memoryview(data)
     content = roots.keys.open(
-        file.path, "data", name_of(file), len(data), lambda start, length: ciphertext[start : start + length]
+        path, "data", name_of(file), len(data), lambda start, length: ciphertext[start : start + length]
     )
     return io.BufferedReader(content, _BUFFER_BYTES)

@@ -76,10 +76,7 @@ class Parts:
 
     def seal(self, partition: Partition) -> Callable[[int], ObjectSealer] | None:
         """What encrypts the data files of a partition, by first offset; None: they are not encrypted."""
-        key = self.key
-        if key is None:
-            return None
-        return lambda start: key.sealer("data", (*partition.key, start))
+        return None if self.key is None else self.key.file_sealer(partition.key)
 
     def listing(self, table: str, path: str, size: int, sha256: str, **columns: Any) -> DataFile:
         """The row of an object that holds rows of the catalog's `table`."""

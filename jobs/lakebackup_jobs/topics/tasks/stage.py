@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
@@ -11,7 +11,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
-from lakebackup.encryption.objects import BackupKey, ObjectSealer
+from lakebackup.encryption.objects import BackupKey
 from lakebackup.errors import Refused
 from lakebackup.sql_engine.worker import task_number, trim_worker
 from lakebackup.storage import open_storage
@@ -92,7 +92,9 @@ class Stage:
     def _write_file(self, partition: int, blocks: list[Block]) -> dict[str, Any]:
         path = f"{self.folder}plan/data/{uuid4().hex}.data"
         with open_storage(self.uri).writer() as sink:
-            writer = FileWriter(sink, seal=self._seal(str(partition)))
+            partition_key = (self.scope, self.epoch, str(partition))
+            seal = None if self.key is None else self.key.file_sealer(partition_key)
+            writer = FileWriter(sink, seal=seal)
             for group in batched(blocks, (lambda block: len(block.data), _BLOCK_BYTES)):
                 stats = group[0].stats
                 for later in group[1:]:
@@ -115,12 +117,6 @@ class Stage:
             "destination": self.destination, "format": FORMAT_V2, "codec": DEFAULT_CODEC,
             **dict(zip(figures, attrgetter(*figures)(stats_of_file), strict=True)),
         }  # fmt: skip
-
-    def _seal(self, region: str) -> Callable[[int], ObjectSealer] | None:
-        key = self.key
-        if key is None:
-            return None
-        return lambda start: key.sealer("data", (self.scope, self.epoch, region, start))
 
 
 _HINT = (
