@@ -53,7 +53,7 @@ def announce(
             "`kafka-transactions.sh abort` ends a transaction that hangs"
         )
     for scope, generation in plan.restarted:
-        reason = _NEW_GENERATION[generation.reason or "asked"]
+        reason = _NEW_GENERATION[generation.anew or "asked"]
         reporter.note(f"topic {scope} starts generation {generation.number}: {reason}")
 
 
@@ -92,7 +92,7 @@ def summary(plan: BackupPlan, source: str) -> dict[str, Any]:
         "fork": forks.describe(plan.fork) if plan.fork else None,
         "groups": len({row.group_id for row in plan.groups if row.scope != NO_TOPIC}),
         "generations": [
-            {"topic": scope, "generation": g.number, "because": g.reason} for scope, g in plan.restarted
+            {"topic": scope, "generation": g.number, "because": g.anew} for scope, g in plan.restarted
         ],
         "open_transactions": [_open_transaction_text(p) for p in (*plan.long_open, *plan.in_flight)],
         "left_out": list(plan.left_out),

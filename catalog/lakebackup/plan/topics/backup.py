@@ -131,7 +131,7 @@ class BackupPlan:
         return [
             (scope, g)
             for scope, g in sorted(self.generations.items())
-            if g.reason in ("asked", "growth", "tombstones", "purged")
+            if g.anew in ("asked", "growth", "tombstones", "purged")
         ]
 
     @property
@@ -230,7 +230,7 @@ def plan_backup(
     generations = choose_generations(full=full_requested)
     # A topic that starts a new generation is read from its start anyway, so on_gap decides about the others
     # only.
-    undecided = {partition for partition in purged if not generations[partition[:2]].reason}
+    undecided = {partition for partition in purged if not generations[partition[:2]].anew}
     full = full_requested or (bool(undecided) and on_gap == "full")
     if full:
         generations, last_in_chain = choose_generations(full=True), {}
@@ -239,7 +239,7 @@ def plan_backup(
         generations = choose_generations(
             full=False, purged={partition[:2] for partition in undecided & last_in_chain.keys()}
         )
-    restarted = {topic for topic, generation in generations.items() if generation.reason}
+    restarted = {topic for topic, generation in generations.items() if generation.anew}
     last_in_chain = {partition: c for partition, c in last_in_chain.items() if partition[:2] not in restarted}
     rows = BackupRows(backup_id, source, end_ts)
     by_topic: dict[str, list[RegionState]] = {t.scope: [] for t in topics}

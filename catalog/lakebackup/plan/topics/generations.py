@@ -57,13 +57,13 @@ class GenerationHistory:
 class Generation:
     """The generation of a topic that a backup writes.
 
-    `reason`: why the backup starts a new generation. None if it continues one, or if the topic is not
-    compacted and the backup is the first of its chain. `safe_until` (ms): a backup that reads the topic's end
-    by then misses no tombstone; None for topics that are not compacted.
+    `anew`: why the backup starts a new generation. None if it continues one, or if the topic is not compacted
+    and the backup is the first of its chain. `safe_until` (ms): a backup that reads the topic's end by then
+    misses no tombstone; None for topics that are not compacted.
     """
 
     number: int
-    reason: Reason | None
+    anew: Reason | None
     safe_until: int | None
 
 

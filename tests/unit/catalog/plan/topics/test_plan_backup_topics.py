@@ -125,7 +125,7 @@ def test_only_the_topic_with_a_gap_starts_over() -> None:
     assert (backup_plan.kind, ranges(backup_plan)) == ("differential", [(30, 40), (2, 50), (8, 9)])
     assert {scope.scope: scope.generation for scope in backup_plan.scopes} == {"orders": 5, "users": 4}
     assert [(gap.region, gap.bridged) for gap in backup_plan.gaps] == [("0", False)]
-    assert [(scope, g.number, g.reason) for scope, g in backup_plan.restarted] == [("orders", 5, "purged")]
+    assert [(scope, g.number, g.anew) for scope, g in backup_plan.restarted] == [("orders", 5, "purged")]
     # The next backup continues the new generation.
     generations = [replace(h, last=5, generation=5) if h.scope == "orders" else h for h in generations]
     next_plan = plan([region(30, 44)], [covered(40, backup=2)], histories=generations)

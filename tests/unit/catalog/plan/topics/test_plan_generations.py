@@ -41,7 +41,7 @@ def choose_number(
     arguments: dict[str, object] = {"full": False, "requested": False, "growth": 2.0, **changes}
     generations = [previous] if previous else []
     choices = choose([state or topic()], generations, end_ts=end_ts, **arguments)  # type: ignore[arg-type]
-    return choices[TOPIC_KEY].number, choices[TOPIC_KEY].reason
+    return choices[TOPIC_KEY].number, choices[TOPIC_KEY].anew
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_an_internal_topic_has_no_generations() -> None:
     (choice,) = choose(
         [internal], [previous], full=False, requested=True, growth=2.0, end_ts=9 * DAY
     ).values()
-    assert (choice.number, choice.reason, choice.safe_until) == (3, None, None)
+    assert (choice.number, choice.anew, choice.safe_until) == (3, None, None)
 
 
 def test_requests_and_fulls_begin_generations() -> None:
