@@ -31,7 +31,7 @@ newer AS (
   SELECT
     r.epoch, r.region, r.base, r.generation,
     MIN(r.start_position) OVER (
-      PARTITION BY r.epoch, r.region ORDER BY r.place DESC
+      PARTITION BY r.epoch, r.region ORDER BY r.place DESC, r.base DESC
       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     ) AS start_position
   FROM (
