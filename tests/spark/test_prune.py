@@ -114,13 +114,17 @@ def test_a_small_catalog_uses_no_session(root: Path) -> None:
 
 def test_the_proof_stops_a_prune_of_needed_files(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths_before = data(root)
-    plan_file = CatalogReader.plan_file
+    map_rows = CatalogReader.map
 
-    def plan_needed_files(reader: CatalogReader, name: str) -> Any:
-        cuts = [plans.Cut("prod", "orders", EPOCH, region, 50, 50, 0) for region in "01"]
-        return plan_file(reader.with_rows("cuts", plans.relation(plans.Cut, cuts)), name)
+    def write_needed_files(
+        reader: CatalogReader, job: Any, columns: str, name: str, **parameters: Any
+    ) -> Any:
+        if name == "prune_removals":
+            cuts = [plans.Cut("prod", "orders", EPOCH, region, 50, 50, 0) for region in "01"]
+            reader = reader.with_rows("cuts", plans.relation(plans.Cut, cuts))
+        return map_rows(reader, job, columns, name, **parameters)
 
-    monkeypatch.setattr(CatalogReader, "plan_file", plan_needed_files)
+    monkeypatch.setattr(CatalogReader, "map", write_needed_files)
     with pytest.raises(Refused, match="partition 0, backup number 5: needs 1 files, would have 0"):
         run(root, delete=True)
     assert data(root) == paths_before

@@ -39,7 +39,14 @@ from tests.support.rows import nothing
 from lakebackup.lazy import load_names
 from lakebackup.plan.snapshots.restore import chosen_schema
 from lakebackup.plan.upkeep.import_backups import numbered_schema
-from lakebackup.plan.upkeep.prune import Cut, HeldPartition, columns_of, in_force_schema, leaving_schema
+from lakebackup.plan.upkeep.prune import (
+    Cut,
+    HeldPartition,
+    columns_of,
+    in_force_schema,
+    leaving_schema,
+    needed_schema,
+)
 from lakebackup.recovery.import_reader import import_schema
 from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES
 from lakebackup.rules.retention import Rule
@@ -187,6 +194,7 @@ RELATION_DEFAULTS: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "doomed": (FILE, {"destination": "d"}),
     "to_compact": (ARROW_SCHEMAS["files"], {**DEFAULTS["files"], "scope": "21"}),
     "doomed_log": (ARROW_SCHEMAS["removals"], {**DEFAULTS["removals"], "scope": "21", "reason": "until"}),
+    "metas": (ARROW_SCHEMAS["removals"], {**DEFAULTS["removals"], "scope": "-", "reason": "until"}),
     "to_merge": (relation("backup_id"), {}),
     "held": (columns_of(HeldPartition), {**PLACES, "restore_id": "r1"}),
     "cuts": (columns_of(Cut), {**PLACES, "time_floor": 0, "generation": 0}),
@@ -206,6 +214,7 @@ RELATION_DEFAULTS: dict[str, tuple[pa.Schema, dict[str, Any]]] = {
     "due_instants": (relation("source", "due_ts next_ts"), {"source": "prod"}),
     "leaving": (leaving_schema(), {"reason": "window"}),
     "kept": (relation("backup_id"), {}),
+    "needed": (needed_schema(), {**PLACES, "generation": 0}),
     "suspected": (
         relation("scope epoch region", "place position", leader_epoch=pa.int32()),
         {**PLACES, "place": 1, "position": 10},

@@ -11,21 +11,22 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from typing import ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebackup.errors import Damaged, Refused, UsageProblem
 from lakebackup.rows.backups import Floor, Removal
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.rules import layout
 from lakebackup.rules.stored_json import NO_JSON
-from lakebackup.sql_engine.worker import PerNumber, in_chunks
+from lakebackup.sql_engine.worker import PerNumber, in_chunks, task_number
 from lakebackup.storage import Storage, open_storage, working
 from lakebackup.store.manifest import from_json, get_verified, mark, read_record, write_record
-from lakebackup.store.plan_file import PlanFile
 from lakebackup.store.reader import CatalogReader
 
 CHUNK_ROWS = 20_000
@@ -167,20 +168,30 @@ def removals_schema() -> pa.Schema:
     return pa.schema([field for field in ARROW_SCHEMAS["removals"] if field.name not in _OF_PRUNE])
 
 
-def write_removals(storage: Storage, prune_id: str, time_us: int, file: PlanFile) -> tuple[Chunk, ...]:
-    """Write planned removals as the chunks of a prune, in their order; `time_us` in us.
+@dataclass(frozen=True, slots=True)
+class WriteRemovals:
+    """Writes planned removals as the chunks of a prune, in their order, and yields a row for each `Chunk`.
 
-    Memory holds the rows of one chunk at a time. Raises EnvironmentProblem.
+    `time_us` in us. Memory holds the rows of one chunk at a time. Raises EnvironmentProblem.
     """
-    chunks, columns = [], {"prune_id": prune_id, "at": time_us}
-    encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-    for number, rows in enumerate(in_chunks(file.batches(), removals_schema(), CHUNK_ROWS)):
-        data = "".join(f"{encode({**columns, **row})}\n" for row in rows.to_pylist()).encode()
-        path = layout.removals_path(prune_id, number, secrets.token_hex(4))
-        storage.put(path, data, if_absent=True)
-        size = sum(rows["bytes"].to_pylist())
-        chunks.append(Chunk(path, len(rows), size, hashlib.sha256(data).hexdigest()))
-    return tuple(chunks)
+
+    COLUMNS: ClassVar[str] = "path STRING, files BIGINT, bytes BIGINT, sha256 STRING"
+
+    destination_uri: str
+    prune_id: str
+    time_us: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        storage = open_storage(self.destination_uri)
+        columns = {"prune_id": self.prune_id, "at": self.time_us}
+        encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+        for rows in in_chunks(batches, removals_schema(), CHUNK_ROWS):
+            data = "".join(f"{encode({**columns, **row})}\n" for row in rows.to_pylist()).encode()
+            path = layout.removals_path(self.prune_id, task_number(), secrets.token_hex(8))
+            storage.put(path, data, if_absent=True)
+            size = pc.sum(rows["bytes"]).as_py()
+            chunk = Chunk(path, len(rows), size, hashlib.sha256(data).hexdigest())
+            yield pa.RecordBatch.from_pylist([asdict(chunk)])
 
 
 @dataclass(frozen=True, slots=True)

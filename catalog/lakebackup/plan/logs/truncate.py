@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from shlex import quote
 from typing import Any
+
+import pyarrow as pa
 
 from lakebackup.errors import NotFound, Refused
 from lakebackup.formats.logs.events import Domain
 from lakebackup.plan.logs.flush import shown_ts, ts_at
-from lakebackup.plan.upkeep.prune import Questions, leaving
+from lakebackup.plan.upkeep.prune import Q, Questions, Statement, leaving
 from lakebackup.rows.backups import Floor
-from lakebackup.store.plan_file import PlanFile
 
 #: The reason for which a full is deleted: it is older than the one that restores begin with.
 OLDER = "until"
@@ -67,12 +68,12 @@ class LogCut:
 
 @dataclass(frozen=True, slots=True)
 class TruncatePlan:
-    """What a truncate deletes. `totals`: rows of log_truncate_totals. `file`: the objects to delete, as rows
-    of removals without the prune."""
+    """What a truncate deletes. `totals`: rows of log_truncate_totals. `metas`: rows of removals
+    without the prune, of the `.meta` objects of flushes that keep no log file."""
 
     cut: LogCut
     totals: tuple[Mapping[str, Any], ...]
-    file: PlanFile = field(compare=False)
+    metas: pa.Table
 
     @property
     def source(self) -> str:
@@ -81,12 +82,21 @@ class TruncatePlan:
     @property
     def is_empty(self) -> bool:
         """Whether the log begins where it began, and no object is deleted."""
-        return not self.file.rows and not self.cut.leaving and self.cut.cut == self.cut.floor
+        return not (self.totals or self.metas or self.cut.leaving) and self.cut.cut == self.cut.floor
+
+    @property
+    def removals(self) -> Statement:
+        """The query of the objects to delete."""
+        return Statement("log_truncate_files", {"source": self.source, "cut": self.cut.cut})
 
     @property
     def whole_backups(self) -> tuple[tuple[str, str], ...]:
         """The id of each full that is deleted, and the reason."""
         return self.cut.whole_backups
+
+    def with_relations(self, questions: Q) -> Q:
+        """The catalog with the relations `leaving` and `metas`, which `removals` and the proof read."""
+        return questions.with_rows("leaving", leaving(self.whole_backups)).with_rows("metas", self.metas)
 
     def floors(self, prune_id: str, time_us: int) -> list[Floor]:
         """The row that records from where on the log can be restored."""
@@ -105,7 +115,7 @@ class TruncatePlan:
     def require_proof(self, questions: Questions) -> None:
         """Raise Refused when something that stays restorable would lose a file. The catalog has the objects
         to delete as the relation `doomed`."""
-        questions = questions.with_rows("leaving", leaving(self.whole_backups))
+        questions = self.with_relations(questions)
         require_proof(questions.rows("log_truncate_proof", source=self.source, cut=self.cut.cut))
 
 

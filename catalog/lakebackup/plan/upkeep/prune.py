@@ -2,16 +2,16 @@
 
 1. The policy chooses the backups to delete whole, and each topic's rule where to cut its partitions.
 2. What unfinished restores read, and what restore points of protected backups need, limits the cuts.
-3. From the backups and the cuts a query derives the objects to delete. They are the plan file.
 
-The plan is a value. Before it is carried out, `require_proof` compares its objects with what stays.
+The plan is a value, and names no object: a preview needs none. A run derives the objects from the backups and
+the cuts, with the query `removals`, and `require_proof` compares them with what stays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Protocol, Self, TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
@@ -20,7 +20,6 @@ from lakebackup.rows.backups import Floor
 from lakebackup.rules import patterns, topic_settings
 from lakebackup.rules.kinds import no_source, require_known
 from lakebackup.rules.retention import AS_SET, History, Limits, Rule, rule
-from lakebackup.store.plan_file import EMPTY, PlanFile
 
 DAY_MS = 86_400_000
 
@@ -28,18 +27,22 @@ DAY_MS = 86_400_000
 class Questions(Protocol):
     """What planning needs of a catalog: the rows of queries that return few, and relations to query.
 
-    `rows` runs a query. `with_rows` returns the same with one more relation, defined by its rows. `plan_file`
-    writes the rows of a query, however many.
+    `rows` runs a query. `with_rows` returns the same with one more relation, defined by its rows.
     """
 
     def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]: ...
 
     def with_rows(self, name: str, rows: pa.Table) -> Self: ...
 
-    def plan_file(self, name: str, **parameters: Any) -> PlanFile: ...
-
 
 Q = TypeVar("Q", bound=Questions)
+
+
+class Statement(NamedTuple):
+    """A query of `sql/queries` by its name, and its parameters."""
+
+    name: str
+    parameters: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +116,29 @@ class PrunePlan:
     """What is deleted of a source: `backups` whole, each before those that it depends on. Subclasses add what
     their kind of source has besides.
 
-    `files`, `bytes`: the totals that the plan examined. `file`: the objects to delete, those of the newest
-    backups first, as rows of removals without the prune.
+    `files`, `bytes`: the totals that the plan examined. They name
+    no object: `removals` chooses those.
     """
 
     source: str
     backups: tuple[Leaving, ...]
     files: int
     bytes: int
-    file: PlanFile = field(compare=False)
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to delete."""
         return not self.backups
+
+    @property
+    def removals(self) -> Statement:
+        """The query of the objects to delete, those of the newest backups first, as rows of removals without
+        the prune."""
+        return Statement("prune_removals", {"source": self.source})
+
+    def with_relations(self, questions: Q) -> Q:
+        """The catalog with the relations `leaving` and `cuts`, which `removals` and the proofs read."""
+        return _with_cuts(with_leaving(questions, self.backups), ())
 
     @property
     def deleted_portions(self) -> Sequence[Portion | Leaving | Expired]:
@@ -174,6 +186,10 @@ class TopicsPrune(PrunePlan):
         """Whether no backup and no part of a partition is deleted."""
         return not self.backups and not self.cuts
 
+    def with_relations(self, questions: Q) -> Q:
+        """The catalog with the relations `leaving` and `cuts`."""
+        return _with_cuts(with_leaving(questions, self.backups), self.cuts)
+
     @property
     def deleted_portions(self) -> Sequence[Portion | Leaving | Expired]:
         """Parts of partitions, and backups."""
@@ -181,7 +197,7 @@ class TopicsPrune(PrunePlan):
 
     def require_proof(self, questions: Questions) -> None:
         """Raise Refused unless restore points keep their files, and chains their backups."""
-        questions = _with_cuts(with_leaving(questions, self.backups), self.cuts)
+        questions = self.with_relations(questions)
         require_proof(
             questions.rows("prune_proof", source=self.source),
             questions.rows("prune_chains", source=self.source),
@@ -215,19 +231,24 @@ class SnapshotsPrune(PrunePlan):
     expired: tuple[Expired, ...]
 
     @property
+    def removals(self) -> Statement:
+        """The query of the objects that no backup that stays has a file in."""
+        return Statement("prune_expired", {"source": self.source})
+
+    @property
     def deleted_portions(self) -> Sequence[Portion | Leaving | Expired]:
         """Objects of tables, and backups."""
         return (*self.backups, *self.expired)
 
     def require_proof(self, questions: Questions) -> None:
         """Raise Refused unless every backup that stays has its objects."""
-        questions = with_leaving(questions, self.backups)
+        questions = self.with_relations(questions)
         require_proof(unresolved=questions.rows("prune_resolved", source=self.source))
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedPrune(PrunePlan):
-    """What is obsolete of a source that another program backs up. It is a report: its plan file is empty."""
+    """What is obsolete of a source that another program backs up. It is a report: nothing is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +259,7 @@ class QueuesPrune(PrunePlan):
 
     def require_proof(self, questions: Questions) -> None:
         """Raise Refused unless every chain keeps its backups, and every full its snapshot."""
-        questions = with_leaving(questions, self.backups)
+        questions = self.with_relations(questions)
         require_proof(
             unchained=questions.rows("prune_chains", source=self.source),
             unresolved=questions.rows("prune_queue_proof", source=self.source),
@@ -306,7 +327,8 @@ def plan_prune(
     questions = questions.with_rows("rules", relation(Rule, rules)).with_rows(
         "held", relation(HeldPartition, held_partitions)
     )
-    rows = questions.with_rows("kept", backup_ids(protected_ids)).rows("prune_cuts")
+    needed = _needed(questions, source, protected_ids)
+    rows = questions.with_rows("needed", needed).rows("prune_cuts", source=source)
     cuts = tuple(
         Cut(
             source=row["source"],
@@ -321,7 +343,7 @@ def plan_prune(
         if row["superseded"] or max(row["time_floor"], row["size_floor"]) > row["least"]
     )
     questions = _with_cuts(questions, cuts)
-    portions = tuple(Portion(**row) for row in questions.rows("prune_totals")) if cuts else ()
+    portions = tuple(Portion(**row) for row in questions.rows("prune_totals", source=source)) if cuts else ()
     touched = {(p.scope, p.epoch, p.region) for p in portions}
     return TopicsPrune(
         source=source,
@@ -333,7 +355,6 @@ def plan_prune(
         skipped_topics=tuple(skipped),
         files=sum(row["files"] for row in rows) + sum(b.files for b in going),
         bytes=sum(row["bytes"] for row in rows) + sum(b.bytes for b in going),
-        file=questions.plan_file("prune_removals") if backups or cuts else EMPTY,
         bound=tuple((row["scope"], row["region"]) for row in rows if row["bound"]),
     )
 
@@ -350,7 +371,6 @@ def plan_expired(questions: Questions, source: str, backups: Sequence[Leaving]) 
         backups=tuple(backups),
         files=sum(table.of_files for table in expired),
         bytes=sum(table.of_bytes for table in expired),
-        file=questions.plan_file("prune_expired", source=source) if backups else EMPTY,
         expired=expired,
     )
 
@@ -369,7 +389,6 @@ def plan_chains(questions: Questions, source: str, backups: Sequence[Leaving]) -
         backups=going,
         files=sum(b.files for b in going),
         bytes=sum(b.bytes for b in going),
-        file=_with_cuts(questions, ()).plan_file("prune_removals") if backups else EMPTY,
         released=snapshots_released(questions, source),
     )
 
@@ -387,7 +406,7 @@ def _with_cuts(questions: Q, cuts: Iterable[Cut]) -> Q:
 def plan_imported(source: str, backups: Sequence[Leaving]) -> ImportedPrune:
     """Report what is obsolete of a source that another program backs up. Nothing is deleted here."""
     files, size = sum(b.files for b in backups), sum(b.bytes for b in backups)
-    return ImportedPrune(source=source, backups=tuple(backups), files=files, bytes=size, file=EMPTY)
+    return ImportedPrune(source=source, backups=tuple(backups), files=files, bytes=size)
 
 
 def snapshots_released(questions: Questions, source: str) -> tuple[str, ...]:
@@ -458,6 +477,20 @@ def leaving(backups: Iterable[tuple[str, str]]) -> pa.Table:
     """The relation of the backups to delete whole: their ids and the reasons."""
     rows = [{"backup_id": backup_id, "reason": reason} for backup_id, reason in backups]
     return pa.Table.from_pylist(rows, leaving_schema())
+
+
+def _needed(questions: Questions, source: str, protected_ids: Sequence[str]) -> pa.Table:
+    """The relation of what restore points of some backups need of each partition."""
+    if not protected_ids:
+        return needed_schema().empty_table()
+    rows = questions.with_rows("kept", backup_ids(protected_ids)).rows("prune_needed", source=source)
+    return pa.Table.from_pylist(rows, needed_schema())
+
+
+def needed_schema() -> pa.Schema:
+    """The columns of the relation `needed`: those of the query prune_needed."""
+    names = [pa.field(name, pa.string()) for name in ("scope", "epoch", "region")]
+    return pa.schema([*names, pa.field("generation", pa.int64()), pa.field("position", pa.int64())])
 
 
 def backup_ids(ids: Iterable[str]) -> pa.Table:

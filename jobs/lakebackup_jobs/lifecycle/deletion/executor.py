@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from lakebackup.errors import Busy, Incomplete, NoPermission
-from lakebackup.plan.upkeep.prune import leaving, snapshots_released
+from lakebackup.plan.upkeep.prune import Statement, leaving, snapshots_released
 from lakebackup.rows.backups import Floor
 from lakebackup.rows.base import QUEUES
 from lakebackup.rows.tables import ARROW_SCHEMAS, spark_columns
@@ -31,9 +31,8 @@ from lakebackup.storage import Storage
 from lakebackup.store import tombstones, trust
 from lakebackup.store.caller import OK
 from lakebackup.store.lease import Lease
-from lakebackup.store.plan_file import PlanFile
 from lakebackup.store.reader import CatalogReader
-from lakebackup.store.tombstones import Chunk, Prune, RemovalReader
+from lakebackup.store.tombstones import Chunk, Prune, RemovalReader, WriteRemovals
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.deletion.task import KEYS_DELETED, DeleteKeys, DeleteObjects
 from lakebackup_jobs.lifecycle.identity import holder, micros
@@ -100,8 +99,12 @@ class DeletionPlan(Protocol):
         """Whether there is nothing to delete."""
 
     @property
-    def file(self) -> PlanFile:
-        """The objects to delete, those of the newest backups first: rows of removals without the prune."""
+    def removals(self) -> Statement:
+        """The query of the objects to delete, those of the newest backups first, as rows of removals without
+        the prune."""
+
+    def with_relations(self, reader: CatalogReader, /) -> CatalogReader:
+        """The catalog with the relations that the query reads."""
 
     @property
     def whole_backups(self) -> tuple[tuple[str, str], ...]:
@@ -196,7 +199,7 @@ class Deletion:
         storage, started = self.workspace.storage, datetime.now(UTC)
         prune_id, time_us = layout.new_backup_id(started), micros(started)
         try:
-            chunks = tombstones.write_removals(storage, prune_id, time_us, plan.file)
+            chunks = self._write_removals(plan, WriteRemovals(storage.uri, prune_id, time_us))
             plan.require_proof(self._with_doomed(chunks))
             for lease in (*leases, self.lease):
                 lease.renew()
@@ -215,6 +218,13 @@ class Deletion:
             self.workspace.empty(layout.prune_folder(prune_id))
             raise
         return prune
+
+    def _write_removals(self, plan: DeletionPlan, job: WriteRemovals) -> tuple[Chunk, ...]:
+        """Write the objects to delete. The rows of a large catalog are written by the tasks that choose
+        them."""
+        name, parameters = plan.removals
+        rows = plan.with_relations(self.reader()).map(job, job.COLUMNS, name, **parameters)
+        return tuple(Chunk(**row) for row in rows)
 
     def _with_doomed(self, chunks: tuple[Chunk, ...]) -> CatalogReader:
         """The catalog with the relation `doomed`: the objects to delete, as they were written."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -19,20 +19,17 @@ from pyspark.sql import SparkSession
 from lakebackup.errors import Busy
 from lakebackup.plan.logs.flush import physical_ms, shown_ts, ts_at
 from lakebackup.plan.logs.truncate import OF_THE_LOG, OLDER, Full, Retention, TruncatePlan, cut_of
-from lakebackup.plan.upkeep.prune import leaving
 from lakebackup.requests import Request
 from lakebackup.rows.base import pick
 from lakebackup.rules import layout
 from lakebackup.rules.stored_json import object_of
 from lakebackup.rules.times import format_ts
-from lakebackup.sql_engine.worker import in_batches
 from lakebackup.storage import Storage
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import is_held
-from lakebackup.store.plan_file import write_plan_file
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
-from lakebackup.store.tombstones import CHUNK_ROWS, Prune
+from lakebackup.store.tombstones import Prune, removals_schema
 from lakebackup_jobs.lifecycle.deletion.executor import Deletion
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.workspace import Workspace
@@ -106,17 +103,14 @@ def _plan(request: TruncateRequest, reader: CatalogReader) -> TruncatePlan:
         ranges_only=request.ranges_only,
         retention=Retention(**(reader.first_row("log_truncate_kept", source=request.name) or {})),
     )
-    parameters: dict[str, Any] = {"source": cut.source, "cut": cut.cut}
-    reader = reader.with_rows("leaving", leaving(cut.whole_backups))
-    log_files = reader.plan_file("log_truncate_files", **parameters)
-    reader = reader.with_rows("doomed_log", log_files)
-    emptied = {row["backup_id"] for row in reader.rows("log_truncate_emptied", **parameters)}
-    schema = log_files.schema()
-    metas = in_batches(_metas(reader.home, cut.source, emptied), schema, CHUNK_ROWS)
-    file = write_plan_file(
-        pa.RecordBatchReader.from_batches(schema, rows) for rows in (log_files.batches(), metas)
-    )
-    return TruncatePlan(cut, tuple(reader.rows("log_truncate_totals", source=cut.source)), file)
+    # Which `.meta` objects go is known once it is known which log files go.
+    plan = TruncatePlan(cut, (), removals_schema().empty_table())
+    removals = plan.removals
+    reader = plan.with_relations(reader).with_query("doomed_log", removals.name, **removals.parameters)
+    emptied_rows = reader.rows("log_truncate_emptied", source=cut.source, cut=cut.cut)
+    emptied = {row["backup_id"] for row in emptied_rows}
+    metas = pa.Table.from_pylist(list(_metas(reader.home, cut.source, emptied)), removals_schema())
+    return replace(plan, totals=tuple(reader.rows("log_truncate_totals", source=cut.source)), metas=metas)
 
 
 def _metas(storage: Storage, source: str, emptied: Set[str]) -> Iterator[dict[str, Any]]:

@@ -16,9 +16,8 @@ from lakebackup.rows.backups import Removal
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
-from lakebackup.store.plan_file import write_plan_file
 from lakebackup.store.roots import Roots, destination_id
-from lakebackup.store.tombstones import removals_schema, write_removals
+from lakebackup.store.tombstones import Chunk, WriteRemovals, removals_schema
 from lakebackup_jobs.lifecycle.deletion.task import DeleteKeys, DeleteObjects
 
 
@@ -69,8 +68,9 @@ def delete_objects(
     """Runs the task that deletes the objects of these rows. Returns the task's row."""
     prune_id = "20260101T000000Z-00000000"
     storage = open_storage(str(home))
-    file = write_plan_file([pa.Table.from_pylist(list(rows), removals_schema()).to_reader()])
-    (chunk,) = write_removals(storage, prune_id, 1, file)
+    removals = pa.Table.from_pylist(list(rows), removals_schema())
+    ((row,),) = (b.to_pylist() for b in WriteRemovals(storage.uri, prune_id, 1)(removals.to_batches()))
+    chunk = Chunk(**row)
     assert len(tombstones.read_removals(storage, chunk)) == len(rows)
     job = DeleteObjects(str(home), layout.prune_folder(prune_id), roots, (chunk,), frozenset(), foreign)
     result: dict[str, Any] = job.run(0)

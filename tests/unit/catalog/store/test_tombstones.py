@@ -14,8 +14,7 @@ from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.rules import layout
 from lakebackup.storage import Storage
 from lakebackup.store import tombstones
-from lakebackup.store.plan_file import PlanFile, write_plan_file
-from lakebackup.store.tombstones import Prune, RemovalReader, removals_schema
+from lakebackup.store.tombstones import Chunk, Prune, RemovalReader, WriteRemovals, removals_schema
 
 ID, OTHER_ID = "20260101T000000Z-0000000a", "20260102T000000Z-0000000b"
 
@@ -27,17 +26,18 @@ def removal(number: int) -> Removal:
     )  # fmt: skip
 
 
-def planned(count: int) -> PlanFile:
-    """The plan file of so many removals."""
-    rows = [asdict(removal(number)) for number in range(count)]
-    return write_plan_file([pa.Table.from_pylist(rows, removals_schema()).to_reader(2)])
+def write_chunks(storage: Storage, count: int) -> tuple[Chunk, ...]:
+    """Write so many removals, which come in batches of two."""
+    rows = pa.Table.from_pylist([asdict(removal(number)) for number in range(count)], removals_schema())
+    batches = WriteRemovals(storage.uri, ID, 7)(rows.to_batches(2))
+    return tuple(Chunk(**row) for batch in batches for row in batch.to_pylist())
 
 
 @pytest.fixture
 def prune(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> Prune:
     """A prune of seven files in three chunks, which is not yet recorded."""
     monkeypatch.setattr(tombstones, "CHUNK_ROWS", 3)
-    chunks = tombstones.write_removals(storage, ID, 7, planned(7))
+    chunks = write_chunks(storage, 7)
     floor = Floor(
         prune_id=ID, at=7, source="prod", scope="orders", epoch="e", region="0", low_position=9, reason="time"
     )

@@ -13,7 +13,7 @@ from tests.support.looks import rows_of, select_rows
 
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.formats.snapshots.manifest_json import manifest_json
-from lakebackup.plan.upkeep.prune import Cut, relation
+from lakebackup.plan.upkeep.prune import SnapshotsPrune, Statement
 from lakebackup.recovery.rebuild import rebuild
 from lakebackup.rows.upkeep import Hold, Policy
 from lakebackup.rules.retention import Limits
@@ -128,12 +128,8 @@ def test_the_proof_stops_a_prune_of_needed_objects(
     """The plan is wrong: it removes everything that the deleted backups wrote."""
     keep(root, 2)
     objects_before = stored_objects(root)
-    plan_file = CatalogReader.plan_file
-
-    def plan_needed_objects(reader: CatalogReader, *_: Any, **__: Any) -> Any:
-        return plan_file(reader.with_rows("cuts", relation(Cut, ())), "prune_removals")
-
-    monkeypatch.setattr(CatalogReader, "plan_file", plan_needed_objects)
+    everything = Statement("prune_removals", {"source": "tablets"})
+    monkeypatch.setattr(SnapshotsPrune, "removals", everything)
     with pytest.raises(
         Refused, match=r"backup number 3 of tablets has 2 files in objects that would be gone"
     ):

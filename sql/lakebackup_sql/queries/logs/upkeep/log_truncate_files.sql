@@ -1,6 +1,7 @@
--- The files of the change feed :source to delete when its log is truncated at :cut, as rows of removals without the prune: log files that
--- end before it, those that a compaction merged with others, and all of the fulls in the relation leaving. Values that
--- are stored apart from the writes that commit them stay as long as one of those stays. Files of held backups stay.
+-- The objects of the change feed :source to delete when its log is truncated at :cut, as rows of removals without the
+-- prune: log files that end before it, those that a compaction merged with others, all files of the fulls in the
+-- relation leaving, and the rows of the relation metas. Values that are stored apart from the writes that commit them
+-- stay as long as one of those stays. Files of held backups stay.
 WITH own AS (
   SELECT f.*, d.path IS NOT NULL AS replaced
   FROM files AS f
@@ -30,4 +31,7 @@ SELECT
   w.source, w.destination, w.path, w.backup_id, w.scope, w.epoch, w.region, w.bytes, v.reason
 FROM files AS w
 JOIN leaving AS v ON w.backup_id = v.backup_id
+UNION ALL
+SELECT m.source, m.destination, m.path, m.backup_id, m.scope, m.epoch, m.region, m.bytes, m.reason
+FROM metas AS m
 ORDER BY backup_id DESC, path DESC

@@ -1,80 +1,51 @@
--- How far each partition may be cut by the relation rules (a row a topic and epoch), partitions of the relation held
--- and backups of the relation leaving left out: below time_floor no file holds a record as young as cutoff_ts or one
--- without a time; from size_floor on, the newest chain has keep_bytes. superseded: files of generations before
--- compacted_to, the newest complete one. Files that restore points of backups in the relation kept need are not cut,
+-- How far each partition of :source may be cut by the relation rules (a row a topic and epoch), partitions of the
+-- relation held and backups of the relation leaving left out: below time_floor no file holds a record as young as
+-- cutoff_ts or one without a time; from size_floor on, the newest chain has keep_bytes. superseded: files of generations
+-- before compacted_to, the newest complete one. What the relation needed names (rows of prune_needed) is not cut,
 -- whatever the rules are.
--- bound: true: without these restore points the rules would cut more
-WITH points AS (
-  SELECT t.scope, t.epoch, t.generation, t.backup_id, t.base, t.link
-  FROM chain_points AS t
-  JOIN kept AS k ON t.backup_id = k.backup_id
-),
--- What each backup added to a topic, and the first kept restore point that it may be part of.
-added AS (
+-- bound: true: without the relation needed the rules would cut more
+WITH limits AS (
   SELECT
-    s.backup_id, s.scope, s.epoch, s.generation,
-    MIN(p.link) OVER (
-      PARTITION BY s.scope, s.epoch, s.generation, b.base ORDER BY b.link DESC
-      ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-    ) AS next
-  FROM raw_scopes AS s
-  JOIN backups AS b ON s.backup_id = b.backup_id
-  LEFT JOIN points AS p ON s.backup_id = p.backup_id AND s.scope = p.scope AND s.epoch = p.epoch
-  LEFT SEMI JOIN rules AS r ON s.source = r.source
-),
-needed AS (
-  SELECT f.scope, f.epoch, f.region, MIN(f.start_position) AS position
-  FROM files AS f
-  JOIN backups AS b ON f.backup_id = b.backup_id
-  JOIN added AS a
-    ON f.backup_id = a.backup_id AND f.scope = a.scope AND f.epoch = a.epoch AND f.generation = a.generation
-    AND a.next < b.unlinked
-  WHERE f.role = 'data'
-    AND b.state = 'complete'
-  GROUP BY f.scope, f.epoch, f.region
-),
-bounded AS (
-  SELECT
-    f.source, f.scope, f.epoch, f.region, f.generation, f.bytes, f.start_position, f.end_position, f.min_ts, f.max_ts,
-    r.cutoff_ts, n.position,
+    r.source, r.scope, r.epoch, r.cutoff_ts,
     CASE WHEN r.compacted THEN r.generation ELSE 0 END AS newest_generation,
     CASE WHEN r.compacted THEN LEAST(r.generation, g.generation) ELSE 0 END AS compacted_to
-  FROM files AS f
-  JOIN rules AS r ON f.source = r.source AND f.scope = r.scope AND f.epoch = r.epoch
+  FROM rules AS r
   LEFT JOIN (
-    SELECT p.scope, p.epoch, MIN(p.generation) AS generation FROM points AS p GROUP BY p.scope, p.epoch
-  ) AS g ON f.scope = g.scope AND f.epoch = g.epoch
-  LEFT JOIN needed AS n ON f.scope = n.scope AND f.epoch = n.epoch AND f.region = n.region
-  LEFT ANTI JOIN held AS h ON f.scope = h.scope AND f.epoch = h.epoch AND f.region = h.region
-  LEFT ANTI JOIN leaving AS v ON f.backup_id = v.backup_id
-  WHERE f.role = 'data'
+    SELECT n.scope, n.epoch, MIN(n.generation) AS generation FROM needed AS n GROUP BY n.scope, n.epoch
+  ) AS g ON r.scope = g.scope AND r.epoch = g.epoch
 )
 SELECT
   t.source, t.scope, t.epoch, t.region, t.files, t.bytes, t.least, t.superseded, t.compacted_to,
-  LEAST(COALESCE(t.oldest_young, t.most, t.least), t.position) AS time_floor,
-  LEAST(COALESCE(s.size_floor, t.least), t.position) AS size_floor,
+  LEAST(COALESCE(t.oldest_young, t.most, t.least), n.position) AS time_floor,
+  LEAST(COALESCE(s.size_floor, t.least), n.position) AS size_floor,
   t.compacted_to < t.newest_generation
-    OR COALESCE(t.position < COALESCE(t.oldest_young, t.most), FALSE)
-    OR COALESCE(t.position < s.size_floor, FALSE) AS bound
+    OR COALESCE(n.position < COALESCE(t.oldest_young, t.most), FALSE)
+    OR COALESCE(n.position < s.size_floor, FALSE) AS bound
 FROM (
   SELECT
-    f.source, f.scope, f.epoch, f.region, f.position,
+    f.source, f.scope, f.epoch, f.region,
     COUNT(*) AS files,
     CAST(SUM(f.bytes) AS BIGINT) AS bytes,
     MIN(f.start_position) AS least,
-    CAST(SUM(CASE WHEN f.generation < f.compacted_to THEN 1 ELSE 0 END) AS BIGINT) AS superseded,
-    MAX(f.compacted_to) AS compacted_to,
-    MAX(f.newest_generation) AS newest_generation,
-    MAX(CASE WHEN f.generation < f.compacted_to THEN NULL ELSE f.end_position END) AS most,
+    CAST(SUM(CASE WHEN f.generation < l.compacted_to THEN 1 ELSE 0 END) AS BIGINT) AS superseded,
+    MAX(l.compacted_to) AS compacted_to,
+    MAX(l.newest_generation) AS newest_generation,
+    MAX(CASE WHEN f.generation < l.compacted_to THEN NULL ELSE f.end_position END) AS most,
     MIN(
       CASE
-        WHEN f.generation < f.compacted_to THEN NULL
-        WHEN f.cutoff_ts IS NULL OR f.max_ts >= f.cutoff_ts OR f.min_ts < 0 THEN f.start_position
+        WHEN f.generation < l.compacted_to THEN NULL
+        WHEN l.cutoff_ts IS NULL OR f.max_ts >= l.cutoff_ts OR f.min_ts < 0 THEN f.start_position
       END
     ) AS oldest_young
-  FROM bounded AS f
-  GROUP BY f.source, f.scope, f.epoch, f.region, f.position
+  FROM files AS f
+  JOIN limits AS l ON f.source = l.source AND f.scope = l.scope AND f.epoch = l.epoch
+  LEFT ANTI JOIN held AS h ON f.scope = h.scope AND f.epoch = h.epoch AND f.region = h.region
+  LEFT ANTI JOIN leaving AS v ON f.backup_id = v.backup_id
+  WHERE f.source = :source
+    AND f.role = 'data'
+  GROUP BY f.source, f.scope, f.epoch, f.region
 ) AS t
+LEFT JOIN needed AS n ON t.scope = n.scope AND t.epoch = n.epoch AND t.region = n.region
 LEFT JOIN (
   SELECT
     w.source, w.scope, w.epoch, w.region,
@@ -93,7 +64,8 @@ LEFT JOIN (
     JOIN backups AS b
       ON f.backup_id = b.backup_id AND b.base = r.base AND b.link <= r.link AND r.link < b.unlinked
       AND b.state = 'complete'
-    WHERE f.role = 'data'
+    WHERE f.source = :source
+      AND f.role = 'data'
       AND r.keep_bytes IS NOT NULL
   ) AS w
   GROUP BY w.source, w.scope, w.epoch, w.region

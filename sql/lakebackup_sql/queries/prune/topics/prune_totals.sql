@@ -1,4 +1,4 @@
--- What cutting the partitions of the relation cuts would delete, added up for each of them by reason; the backups of
+-- What cutting the partitions of :source in the relation cuts would delete, added up for each of them by reason; the backups of
 -- the relation leaving, which go whole, left out.
 SELECT
   d.scope, d.epoch, d.region, d.reason,
@@ -16,7 +16,8 @@ FROM (
   FROM files AS f
   JOIN cuts AS c ON f.source = c.source AND f.scope = c.scope AND f.epoch = c.epoch AND f.region = c.region
   LEFT ANTI JOIN leaving AS v ON f.backup_id = v.backup_id
-  WHERE f.role = 'data'
+  WHERE f.source = :source
+    AND f.role = 'data'
     AND (f.generation < c.generation OR f.end_position <= c.low_position)
 ) AS d
 GROUP BY d.scope, d.epoch, d.region, d.reason
