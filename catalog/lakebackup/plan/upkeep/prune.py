@@ -331,7 +331,7 @@ def plan_prune(
     rows = questions.with_rows("needed", needed).rows("prune_cuts", source=source)
     cuts = tuple(
         Cut(
-            source=row["source"],
+            source=source,
             scope=row["scope"],
             epoch=row["epoch"],
             region=row["region"],

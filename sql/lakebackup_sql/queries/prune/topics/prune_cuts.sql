@@ -6,16 +6,17 @@
 -- bound: true: without the relation needed the rules would cut more
 WITH limits AS (
   SELECT
-    r.source, r.scope, r.epoch, r.cutoff_ts,
+    r.scope, r.epoch, r.cutoff_ts,
     CASE WHEN r.compacted THEN r.generation ELSE 0 END AS newest_generation,
     CASE WHEN r.compacted THEN LEAST(r.generation, g.generation) ELSE 0 END AS compacted_to
   FROM rules AS r
   LEFT JOIN (
     SELECT n.scope, n.epoch, MIN(n.generation) AS generation FROM needed AS n GROUP BY n.scope, n.epoch
   ) AS g ON r.scope = g.scope AND r.epoch = g.epoch
+  WHERE r.source = :source
 )
 SELECT
-  t.source, t.scope, t.epoch, t.region, t.files, t.bytes, t.least, t.superseded, t.compacted_to,
+  t.scope, t.epoch, t.region, t.files, t.bytes, t.least, t.superseded, t.compacted_to,
   LEAST(COALESCE(t.oldest_young, t.most, t.least), n.position) AS time_floor,
   LEAST(COALESCE(s.size_floor, t.least), n.position) AS size_floor,
   t.compacted_to < t.newest_generation
@@ -23,7 +24,7 @@ SELECT
     OR COALESCE(n.position < s.size_floor, FALSE) AS bound
 FROM (
   SELECT
-    f.source, f.scope, f.epoch, f.region,
+    f.scope, f.epoch, f.region,
     COUNT(*) AS files,
     CAST(SUM(f.bytes) AS BIGINT) AS bytes,
     MIN(f.start_position) AS least,
@@ -38,29 +39,30 @@ FROM (
       END
     ) AS oldest_young
   FROM files AS f
-  JOIN limits AS l ON f.source = l.source AND f.scope = l.scope AND f.epoch = l.epoch
+  JOIN limits AS l ON f.scope = l.scope AND f.epoch = l.epoch
   LEFT ANTI JOIN held AS h ON f.scope = h.scope AND f.epoch = h.epoch AND f.region = h.region
   LEFT ANTI JOIN leaving AS v ON f.backup_id = v.backup_id
   WHERE f.source = :source
     AND f.role = 'data'
-  GROUP BY f.source, f.scope, f.epoch, f.region
+  GROUP BY f.scope, f.epoch, f.region
 ) AS t
 LEFT JOIN needed AS n ON t.scope = n.scope AND t.epoch = n.epoch AND t.region = n.region
 LEFT JOIN (
   SELECT
-    w.source, w.scope, w.epoch, w.region,
+    w.scope, w.epoch, w.region,
     COALESCE(
       MIN(CASE WHEN w.newer_bytes < w.keep_bytes THEN w.start_position END), MAX(w.end_position)
     ) AS size_floor
   FROM (
     SELECT
-      f.source, f.scope, f.epoch, f.region, f.start_position, f.end_position, r.keep_bytes,
+      f.scope, f.epoch, f.region, f.start_position, f.end_position, r.keep_bytes,
       SUM(f.bytes) OVER (
-        PARTITION BY f.source, f.scope, f.epoch, f.region ORDER BY f.start_position DESC
+        PARTITION BY f.scope, f.epoch, f.region ORDER BY f.start_position DESC
         ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
       ) - f.bytes AS newer_bytes
     FROM files AS f
-    JOIN rules AS r ON f.source = r.source AND f.scope = r.scope AND f.epoch = r.epoch AND f.generation = r.generation
+    JOIN rules AS r
+      ON f.source = r.source AND f.scope = r.scope AND f.epoch = r.epoch AND f.generation = r.generation
     JOIN backups AS b
       ON f.backup_id = b.backup_id AND b.base = r.base AND b.link <= r.link AND r.link < b.unlinked
       AND b.state = 'complete'
@@ -68,6 +70,6 @@ LEFT JOIN (
       AND f.role = 'data'
       AND r.keep_bytes IS NOT NULL
   ) AS w
-  GROUP BY w.source, w.scope, w.epoch, w.region
-) AS s ON t.source = s.source AND t.scope = s.scope AND t.epoch = s.epoch AND t.region = s.region
+  GROUP BY w.scope, w.epoch, w.region
+) AS s ON t.scope = s.scope AND t.epoch = s.epoch AND t.region = s.region
 ORDER BY t.scope, t.epoch, t.region

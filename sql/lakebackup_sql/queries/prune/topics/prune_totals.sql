@@ -14,7 +14,7 @@ FROM (
       ELSE 'size'
     END AS reason
   FROM files AS f
-  JOIN cuts AS c ON f.source = c.source AND f.scope = c.scope AND f.epoch = c.epoch AND f.region = c.region
+  JOIN cuts AS c ON c.source = :source AND f.scope = c.scope AND f.epoch = c.epoch AND f.region = c.region
   LEFT ANTI JOIN leaving AS v ON f.backup_id = v.backup_id
   WHERE f.source = :source
     AND f.role = 'data'
