@@ -88,8 +88,8 @@ def _every_result_is_printed() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _each_test_has_its_own_identity() -> Iterator[None]:
-    """Restores the settings of identities, which a command that runs in this process sets for the process."""
+def _each_test_has_its_own_keys() -> Iterator[None]:
+    """Restores the settings of keys, which a command that runs in this process sets for the process."""
     variables = {name: text for name, text in os.environ.items() if name.startswith(_IDENTITIES)}
     yield
     for name in [name for name in os.environ if name.startswith(_IDENTITIES)]:
@@ -97,6 +97,8 @@ def _each_test_has_its_own_identity() -> Iterator[None]:
     os.environ.update(variables)
     if identities := sys.modules.get("lakebackup_jobs.runtime.identities"):
         identities._options = None  # type: ignore[attr-defined]
+    if signing := sys.modules.get("lakebackup_jobs.runtime.signing"):
+        signing.use(SigningOptions())  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -210,15 +210,24 @@ Passphrase = Annotated[SecretStr | None, Field(min_length=1), PlainSerializer(la
 
 
 class SigningOptions(BaseModel):
-    """The settings `[signing]`: the key that signs evidence, and the name of this machine in it."""
+    """The settings `[signing]`: the key that signs backups and evidence, the name of this machine in evidence,
+    and the public keys that are trusted."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    key_file: Location = Field(default=None, description="file of the private key that signs evidence")
+    key_file: Location = Field(
+        default=None, description="file of the private key that signs backups and evidence"
+    )
     passphrase: Passphrase = Field(default=None, description="passphrase of the key")
     passphrase_file: Location = Field(default=None, description="file of the passphrase, instead of it")
     host: str | None = Field(
         default=None, description="name of this machine in evidence; its host name when absent"
+    )
+    public_keys: tuple[str, ...] = Field(
+        default=(), description="files of the public keys whose signatures count"
+    )
+    retired_keys: tuple[str, ...] = Field(
+        default=(), description="files of public keys that counted once and do not count any more"
     )
 
 

@@ -36,7 +36,7 @@ from lakebackup_jobs.query.chart import Chart, ChartName, draw
 from lakebackup_jobs.query.parameters import bind
 from lakebackup_jobs.query.plan import Plan
 from lakebackup_jobs.query.python_words import in_python_words, require_known, translated
-from lakebackup_jobs.runtime import identities
+from lakebackup_jobs.runtime import identities, signing
 from lakebackup_jobs.runtime.session import in_utc
 from lakebackup_jobs.topics.restore import run
 
@@ -408,9 +408,10 @@ def connect(
 def use(settings: Settings) -> None:
     """Put the storage settings, without secrets, into the environment, also for Spark's Python workers.
 
-    Sets what the settings of this process name (`trust.local`), and its identities.
+    Sets what the settings of this process name (`trust.local`), its identities and its signing keys.
     """
     identities.use(settings.encryption)
+    signing.use(settings.signing)
     environ.update({**settings.s3.variables(), **settings.storage.variables()})
     approved, servers = settings.approved, settings.kafka.get("bootstrap.servers")
     trust.use(

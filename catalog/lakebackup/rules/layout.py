@@ -181,6 +181,9 @@ def _of_task(path: str) -> Callable[[str, str, int], str]:
 #: The record of a backup, merge or compaction of a log that is in progress or was interrupted.
 in_progress_path = _in_source("begun.json")
 merge_path = _in_source("merge.json")
+#: The chain of signatures, a link an object; and the number of its newest link, as a hint.
+signatures_folder = _in_source("signatures/")
+newest_signature_path = _in_source("newest-signature.json")
 compact_path = _in_source("compact.json")
 #: Spark's checkpoint of a continuous backup.
 follow_folder = _in_source("follow/")
@@ -354,6 +357,11 @@ def prune_done_path(prune_id: str) -> str:
 def removals_path(prune_id: str, task: int, attempt: str) -> str:
     """Some of a prune's removals, one JSON object per line."""
     return f"{prune_folder(prune_id)}removals-{task:06d}-{attempt}.jsonl"
+
+
+def signature_path(source: str, number: int) -> str:
+    """A link of the chain of signatures."""
+    return f"{signatures_folder(source)}{number:010d}.json"
 
 
 def import_folder(import_id: str) -> str:

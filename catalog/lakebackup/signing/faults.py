@@ -47,3 +47,39 @@ class WrongPage(Untrusted):
 
 class TooOld(Untrusted):
     """The statement is of an earlier time than the reader requires."""
+
+
+class MissingLink(Untrusted):
+    """A link is missing between others of a chain."""
+
+
+class WrongOrder(Untrusted):
+    """A link is in the place of another one, or in the chain of another source."""
+
+
+class BrokenChain(Untrusted):
+    """A link does not follow the one before it."""
+
+
+class BehindCheckpoint(Untrusted):
+    """A chain ends before a link that a checkpoint names."""
+
+
+class OtherHistory(Untrusted):
+    """A chain has another link than a checkpoint names."""
+
+
+class SubjectMissing(Untrusted):
+    """An object that a link signs is not there."""
+
+
+class SubjectChanged(Untrusted):
+    """An object that a link signs is not the one that was signed."""
+
+
+class RowsChanged(Untrusted):
+    """The catalog has other rows of a backup than its signed manifest."""
+
+
+class NoLink(Untrusted):
+    """A backup that was made after the chain began has no link in it."""

@@ -64,7 +64,8 @@ def publish(workspace: Workspace, manifest: Manifest, lease: Lease, *, encrypted
 
 
 def mark_complete(workspace: Workspace, backup_id: str) -> None:
-    """Write the marker `complete` of a backup that is in the catalog."""
+    """Sign a backup that is in the catalog, if there is a key, and write its marker `complete`."""
+    workspace.sign("backup", backup_id, layout.manifest_path(workspace.source, backup_id))
     sidecar.mark(workspace.storage, layout.marker_path(workspace.source, backup_id, "complete"))
 
 

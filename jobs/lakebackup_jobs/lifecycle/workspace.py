@@ -16,8 +16,11 @@ from lakebackup.errors import NotFound
 from lakebackup.requests import Request, RunRequest
 from lakebackup.rows.backups import Runner
 from lakebackup.rows.upkeep import FailedRun
+from lakebackup.signing.chain import Kind
+from lakebackup.signing.keys import SigningKey
 from lakebackup.sql_engine.worker import Cluster, limit, session_on
 from lakebackup.storage import open_storage, working
+from lakebackup.store import signatures
 from lakebackup.store.behind import current_catalog
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
@@ -33,6 +36,7 @@ from lakebackup_jobs.runtime.java import jvm
 from lakebackup_jobs.runtime.java.home import java_home
 from lakebackup_jobs.runtime.session import spark_session, warm_context
 from lakebackup_jobs.runtime.settings import spark_settings
+from lakebackup_jobs.runtime.signing import signing_key
 
 
 class Workspace:
@@ -196,10 +200,23 @@ class Workspace:
     ) -> Iterator[Lease]:
         """Hold the lease of a run that writes, by default the source's. An error leaves a row in `failures`.
 
-        The row has `source_kind`, by default the kind of the source's backups. Raises Busy.
+        The row has `source_kind`, by default the kind of the source's backups. Raises Busy, and an error of
+        the signing key if it cannot be used, before anything is written.
         """
         with recorded(self, run, source_kind), self.lease(lease) as run_lease:
+            _ = self.signing_key
             yield run_lease
+
+    @cached_property
+    def signing_key(self) -> SigningKey | None:
+        """The key that signs what the run publishes; None if the settings name none. Raises as
+        `load_private`."""
+        return signing_key()
+
+    def sign(self, kind: Kind, subject: str, path: str) -> None:
+        """Sign an object that the run has published, if there is a key. Can be repeated."""
+        if self.signing_key is not None:
+            signatures.append(self.storage, self.source, kind, subject, path, self.signing_key)
 
     def timed(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """Return a result with the seconds since the run started."""

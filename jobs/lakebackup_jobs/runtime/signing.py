@@ -1,16 +1,44 @@
-"""The signing key that the settings name."""
+"""The keys that sign and those that are trusted, by the settings `[signing]` of this process."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from lakebackup.config import EncryptionOptions, SigningOptions
 from lakebackup.errors import UsageProblem
-from lakebackup.signing.keys import SigningKey, load_private, read_passphrase
+from lakebackup.signing.keys import SigningKey, TrustedKeys, load_private, load_public, read_passphrase
+
+_options = SigningOptions()
+
+
+def use(options: SigningOptions) -> None:
+    """Set the options of this process."""
+    global _options
+    _options = options
+
+
+def signing_key() -> SigningKey | None:
+    """Load the key that signs backups; None if the settings of this process name none. Raises as
+    `load_private`."""
+    return configured_key(_options)
+
+
+def trusted_keys(
+    public_keys: Sequence[Path] = (), retired_keys: Sequence[Path] = ()
+) -> TrustedKeys | None:
+    """Load the trusted and the retired public keys: those in some files, or else those of the settings.
+
+    None if there is no trusted one. Raises as `load_public`.
+    """
+    active = map(load_public, public_keys or map(Path, _options.public_keys))
+    retired = map(load_public, retired_keys or map(Path, _options.retired_keys))
+    keys = TrustedKeys.of(active, retired)
+    return keys if keys.active else None
 
 
 def configured_key(options: SigningOptions) -> SigningKey | None:
-    """Load the key that signs evidence; None if the settings name none. Raises as `load_private`."""
+    """Load the key that options name; None if they name none. Raises as `load_private`."""
     if options.key_file is None:
         return None
     return load_private(Path(options.key_file), passphrase_of(options))

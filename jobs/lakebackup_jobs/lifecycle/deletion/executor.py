@@ -217,6 +217,7 @@ class Deletion:
         except Exception:
             self.workspace.empty(layout.prune_folder(prune_id))
             raise
+        self.workspace.sign("deletion", prune_id, layout.prune_path(prune_id))
         return prune
 
     def _write_removals(self, plan: DeletionPlan, job: WriteRemovals) -> tuple[Chunk, ...]:

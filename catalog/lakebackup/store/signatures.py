@@ -1,0 +1,125 @@
+"""The chains of signatures in a repository: one object a link, beside the backups of their source."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+from lakebackup.errors import Damaged, NotFound
+from lakebackup.rules import layout
+from lakebackup.rules.stored_json import NO_JSON
+from lakebackup.signing import chain
+from lakebackup.signing.chain import Kind, Link
+from lakebackup.signing.faults import SubjectChanged, SubjectMissing
+from lakebackup.signing.keys import SigningKey
+from lakebackup.storage import A_FEW, MANY, AlreadyExists, Storage
+
+_NUMBER = re.compile(r"([0-9]{10})\.json")
+# Links are read ahead by so many threads, this many at a time.
+_THREADS = 8
+_LINKS_AHEAD = 64
+
+
+def append(storage: Storage, source: str, kind: Kind, subject: str, path: str, key: SigningKey) -> Link:
+    """Sign an object and append the link to the chain of its source; return the link.
+
+    If the newest link is of this object as it is now, it is returned, so a run may repeat this. Raises
+    NotFound (there is no such object), Damaged (the newest link cannot be read) and EnvironmentProblem.
+    """
+    content = storage.get(path, length=MANY)
+    sha256 = hashlib.sha256(content).hexdigest()
+    while True:
+        newest = newest_link(storage, source)
+        if newest and (newest.path, newest.sha256) == (path, sha256):
+            return newest
+        link = Link(
+            source=source,
+            number=newest.number + 1 if newest else 1,
+            previous=newest.digest if newest else None,
+            kind=kind,
+            subject=subject,
+            path=path,
+            bytes=len(content),
+            sha256=sha256,
+            at=time.time_ns() // 1000,
+        )
+        with suppress(AlreadyExists):  # another run has appended a link
+            storage.put(layout.signature_path(source, link.number), chain.sign(link, key), if_absent=True)
+            storage.put(layout.newest_signature_path(source), json.dumps({"number": link.number}).encode())
+            return link
+
+
+def newest_link(storage: Storage, source: str) -> Link | None:
+    """The newest link of a source, whoever signed it; None if it has none. Raises Damaged.
+
+    The hint saves listing a long chain. A wrong one costs the listing, and changes nothing.
+    """
+    number = _hint(storage, source)
+    if number and not storage.exists(layout.signature_path(source, number)):
+        number = 0
+    after = layout.signature_path(source, number) if number else ""
+    for number in _numbers(storage, source, after=after):  # noqa: B007 - the last one is wanted
+        pass
+    if not number:
+        return None
+    path = layout.signature_path(source, number)
+    try:
+        return chain.parse(storage.get(path, length=MANY))[0]
+    except Damaged as fault:
+        raise type(fault)(
+            f"{path}: {fault.message}", hint="`lakebackup verify --signatures` checks the chain."
+        ) from None
+
+
+def links(storage: Storage, source: str) -> Iterator[tuple[int, bytes]]:
+    """Yield the number and the content of each link of a source, in the order of the numbers."""
+
+    def read(number: int) -> tuple[int, bytes]:
+        return number, storage.get(layout.signature_path(source, number), length=MANY)
+
+    numbers = _numbers(storage, source)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        while chunk := list(islice(numbers, _LINKS_AHEAD)):
+            yield from pool.map(read, chunk)
+
+
+def require_subject(storage: Storage, link: Link) -> bytes:
+    """Return the object that a link signs. Raises SubjectMissing and SubjectChanged."""
+    label = f"{link.source}, link {link.number}"
+    try:
+        content = storage.get(link.path, length=MANY)
+    except NotFound:
+        raise SubjectMissing(
+            f"{label}: {link.path} of {link.kind} {link.subject} was signed, and is not there.",
+            hint="Restore it from another copy of the repository.",
+        ) from None
+    if hashlib.sha256(content).hexdigest() != link.sha256:
+        raise SubjectChanged(
+            f"{label}: {link.path} of {link.kind} {link.subject} is not the object that was signed.",
+            hint="Restore it from another copy of the repository.",
+        )
+    return content
+
+
+def _numbers(storage: Storage, source: str, *, after: str = "") -> Iterator[int]:
+    """Yield the numbers of links, ascending; other objects in their folder are not links."""
+    folder = layout.signatures_folder(source)
+    for entry in storage.list(folder, start_after=after):
+        if match := _NUMBER.fullmatch(entry.path.removeprefix(folder)):
+            yield int(match[1])
+
+
+def _hint(storage: Storage, source: str) -> int:
+    try:
+        hint: Any = json.loads(storage.get(layout.newest_signature_path(source), length=A_FEW))
+        number = hint["number"]
+    except (NotFound, KeyError, TypeError, *NO_JSON):
+        return 0
+    return number if type(number) is int and number > 0 else 0
