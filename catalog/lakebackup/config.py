@@ -210,8 +210,8 @@ Passphrase = Annotated[SecretStr | None, Field(min_length=1), PlainSerializer(la
 
 
 class SigningOptions(BaseModel):
-    """The settings `[signing]`: the key that signs backups and evidence, the name of this machine in evidence,
-    and the public keys that are trusted."""
+    """The settings `[signing]`: the key that signs backups and evidence, this machine's name in evidence, and
+    the public keys that are trusted."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 

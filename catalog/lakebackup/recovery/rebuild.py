@@ -28,9 +28,12 @@ from lakebackup.rows.digest import LANE_DIGITS, LANES, Digest
 from lakebackup.rows.tables import ARROW_SCHEMAS, spark_columns
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules import layout
+from lakebackup.signing.chain import Link
+from lakebackup.signing.faults import NoLink
+from lakebackup.signing.keys import TrustedKeys
 from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.storage import Storage
-from lakebackup.store import data_keys, translations
+from lakebackup.store import data_keys, signatures, translations
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.delta_append import LISTED, LISTED_BY, TornListings
 from lakebackup.store.roots import FORMAT, destination_id
@@ -68,12 +71,14 @@ def rebuild(
     derive: Derive | None = None,
     progress: Callable[[int, int], None] = lambda _count, _total: None,
     confirm: Callable[[], None] = lambda: None,
+    keys: TrustedKeys | None = None,
 ) -> Rebuilt:
     """Fill the empty or missing catalog of a destination from its sidecars and its audit log.
 
     `derive` adds the rows that only the data files hold. `progress` is called with the number of manifests
     that are read, and their total. `confirm` is called before the backups become visible, and raises an error
-    if another process may have written to the catalog.
+    if another process may have written to the catalog. `keys`: take only backups and deletions that one of
+    these keys signed.
 
     A backup with the marker `deleted`, or that a prune deletes completely, becomes `deleted`. Any other
     without the marker `complete` becomes `unconfirmed`. A complete backup gets its last state from the audit
@@ -97,7 +102,7 @@ def rebuild(
     for table in _FILLED:
         if _rows(writer, table):  # rows of a rebuild that did not finish
             writer.clear(table)
-    return _Rebuild(spark, writer, derive, progress, confirm).run()
+    return _Rebuild(spark, writer, derive, progress, confirm, keys).run()
 
 
 def sources(storage: Storage) -> Iterator[str]:
@@ -119,6 +124,7 @@ class _Rebuild:
         derive: Derive | None,
         progress: Callable[[int, int], None],
         confirm: Callable[[], None],
+        keys: TrustedKeys | None,
     ) -> None:
         self.spark, self.writer, self.storage, self.derive = spark, writer, writer.home, derive
         self.progress, self.confirm, self.manifests_read = progress, confirm, 0
@@ -129,6 +135,8 @@ class _Rebuild:
         self.states: dict[str, State] = {}
         self.pruned_ids: set[str] = set()
         self.skipped: dict[str, str] = {}  # backup id -> reason
+        self.keys = keys
+        self.signed: dict[str, dict[str, Link]] = {}  # source -> path -> link
 
     def run(self) -> Rebuilt:
         self._audit()
@@ -195,6 +203,7 @@ class _Rebuild:
             transaction = f"rebuild-{self.run_id}-{name}"
             try:
                 prune = read_prune(self.writer.home, name)
+                self._require_signed(prune.source, layout.prune_path(name))
                 reader = RemovalReader(self.writer.home.uri, prune.chunks)
                 chunks = range(len(prune.chunks))
                 rows = reader.over(self.spark, chunks, spark_columns("removals"))
@@ -280,6 +289,7 @@ class _Rebuild:
             path = layout.manifest_path(source, backup_id)
             try:
                 manifest = sidecar.read_manifest(self.storage, path)
+                self._require_signed(source, path)
                 if (manifest.backup.source, manifest.backup.backup_id) != (source, backup_id):
                     raise Damaged(f"{path}: it is that of backup {manifest.backup.backup_id}.")
             except NotFound:
@@ -288,6 +298,18 @@ class _Rebuild:
                 self._skip(backup_id, error.message)
                 continue
             yield manifest
+
+    def _require_signed(self, source: str, path: str) -> None:
+        """Raise Untrusted if keys are trusted and none of them signed an object as it is now."""
+        if self.keys is None:
+            return
+        if source not in self.signed:
+            self.signed[source], fault = signatures.signed_objects(self.storage, source, self.keys)
+            if fault:
+                self.result.problems.append(f"{fault.message} Nothing that was signed later is taken.")
+        if path not in self.signed[source]:
+            raise NoLink(f"{path} is not signed by a trusted key.")
+        signatures.require_subject(self.storage, self.signed[source][path])
 
     def _agreeing(self, batch: Sequence[sidecar.Manifest]) -> list[sidecar.Manifest]:
         """The manifests whose parts add up to their totals. Deleted backups may have lost their parts."""

@@ -37,7 +37,7 @@ PAYLOAD_TYPE = "application/vnd.lakebackup.link+json"
 _CHECKPOINT_FORMAT = 1
 _HINT = "Compare the repository with another copy, and find out who could write to it."
 
-Sha256 = Annotated[str, StringConstraints(pattern=r"\A[0-9a-f]{64}\Z")]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Kind = Literal["backup", "deletion"]
 
 
@@ -46,8 +46,8 @@ class Link:
     """A link of a chain.
 
     `number`: 1 for the first link of a source. `previous`: the digest of the link before it; None for the
-    first. `subject`: the id of the backup or of the deletion. `path`, `bytes`, `sha256`: the object that is
-    signed. `at`: microseconds since 1970 UTC, by the signer's clock.
+    first. `subject`: the id of the backup or of the deletion. `path`, `size` in bytes, `sha256`: the object
+    that is signed. `at`: microseconds since 1970 UTC, by the signer's clock.
     """
 
     source: str
@@ -56,7 +56,7 @@ class Link:
     kind: Kind
     subject: str
     path: str
-    bytes: Annotated[int, Ge(0)]
+    size: Annotated[int, Ge(0)]
     sha256: Sha256
     at: int
 
@@ -90,9 +90,9 @@ def sign(link: Link, key: SigningKey) -> bytes:
 def parse(content: bytes) -> tuple[Link, Envelope]:
     """Parse the content of the object of a link, whoever signed it. Raises Malformed."""
     envelope = read(content)
-    fields = strict_json(envelope.payload, "The payload")
+    strict_json(envelope.payload, "The payload")
     try:
-        link = _LINK.validate_python(fields, strict=True, extra="forbid")
+        link = _LINK.validate_json(envelope.payload, strict=True, extra="forbid")
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
         names = ".".join(map(str, problem["loc"]))
@@ -113,7 +113,9 @@ def check(source: str, objects: Iterable[tuple[int, bytes]], keys: TrustedKeys) 
     for number, content in objects:
         expected = last.link.number + 1 if last else 1
         if number != expected:
-            raise MissingLink(f"{source}: link {expected} is missing, and there is a link {number}.", hint=_HINT)
+            raise MissingLink(
+                f"{source}: link {expected} is missing, and there is a link {number}.", hint=_HINT
+            )
         try:
             last = _checked(source, number, content, keys, last)
         except Untrusted as fault:
@@ -151,15 +153,17 @@ class Checkpoint:
 
     def to_bytes(self) -> bytes:
         """Return the content of the checkpoint's file."""
-        links = {source: {"number": n, "digest": digest} for source, (n, digest) in sorted(self.links.items())}
+        links = {
+            source: {"number": n, "digest": digest} for source, (n, digest) in sorted(self.links.items())
+        }
         return f"{json.dumps({'format': _CHECKPOINT_FORMAT, 'links': links}, indent=1)}\n".encode()
 
     @classmethod
     def parse(cls, content: bytes) -> Checkpoint:
         """Parse the content of a checkpoint's file. Raises Malformed."""
-        fields = strict_json(content, "The checkpoint")
+        strict_json(content, "The checkpoint")
         try:
-            file = _CHECKPOINT.validate_python(fields, strict=True, extra="forbid")
+            file = _CHECKPOINT.validate_json(content, strict=True, extra="forbid")
         except ValidationError:
             raise Malformed(
                 "The file is not a checkpoint of this version.",

@@ -104,7 +104,12 @@ def write_manifest(storage: Storage, path: str, manifest: Manifest) -> None:
 
 def read_manifest(storage: Storage, path: str) -> Manifest:
     """Read the manifest at `path`. Raises the same errors as `read_record`."""
-    manifest = read_record(storage, path, Manifest, newest=COMPRESSED_FORMAT)
+    return parse_manifest(working.read_latest(storage, path), path)
+
+
+def parse_manifest(content: bytes, path: str) -> Manifest:
+    """Parse the content of the manifest at `path`. Raises Damaged and UsageProblem, as `read_record`."""
+    manifest = _parse(content, path, Manifest, _RESTORE_HINT, newest=COMPRESSED_FORMAT)
     backup = manifest.backup
     for row in manifest.rows:
         if (row.backup_id, row.source) != (backup.backup_id, backup.source):
@@ -127,7 +132,11 @@ def read_record(
     Raises NotFound, Damaged (it was changed or cut off, or a field is wrong) and UsageProblem (a newer
     version wrote it).
     """
-    content = get_sealed(storage, path, newest=newest)
+    return _parse(working.read_latest(storage, path), path, kind, hint, newest=newest)
+
+
+def _parse(sealed: bytes, path: str, kind: type[T], hint: str, *, newest: int) -> T:
+    content = _unsealed(sealed, path, newest=newest)
     try:
         return from_json(kind, json.dumps(content))
     except ValueError as error:
@@ -170,7 +179,10 @@ def get_sealed(storage: Storage, path: str, *, newest: int = FORMAT) -> dict[str
 
     Raises the same errors as `read_record`.
     """
-    sealed = working.read_latest(storage, path)
+    return _unsealed(working.read_latest(storage, path), path, newest=newest)
+
+
+def _unsealed(sealed: bytes, path: str, *, newest: int) -> dict[str, Any]:
     body, seal = sealed[:-_SEAL_BYTES], _SEAL.fullmatch(sealed[-_SEAL_BYTES:])
     if not seal or hashlib.sha256(body).hexdigest().encode() != seal[1]:
         raise Damaged(f"{path}: its contents do not match the SHA-256 at its end.", hint=_RESTORE_HINT)

@@ -17,8 +17,8 @@ from lakebackup.rules import layout
 from lakebackup.rules.stored_json import NO_JSON
 from lakebackup.signing import chain
 from lakebackup.signing.chain import Kind, Link
-from lakebackup.signing.faults import SubjectChanged, SubjectMissing
-from lakebackup.signing.keys import SigningKey
+from lakebackup.signing.faults import SubjectChanged, SubjectMissing, Untrusted
+from lakebackup.signing.keys import SigningKey, TrustedKeys
 from lakebackup.storage import A_FEW, MANY, AlreadyExists, Storage
 
 _NUMBER = re.compile(r"([0-9]{10})\.json")
@@ -46,7 +46,7 @@ def append(storage: Storage, source: str, kind: Kind, subject: str, path: str, k
             kind=kind,
             subject=subject,
             path=path,
-            bytes=len(content),
+            size=len(content),
             sha256=sha256,
             at=time.time_ns() // 1000,
         )
@@ -88,6 +88,20 @@ def links(storage: Storage, source: str) -> Iterator[tuple[int, bytes]]:
     with ThreadPoolExecutor(_THREADS) as pool:
         while chunk := list(islice(numbers, _LINKS_AHEAD)):
             yield from pool.map(read, chunk)
+
+
+def signed_objects(
+    storage: Storage, source: str, keys: TrustedKeys
+) -> tuple[dict[str, Link], Untrusted | None]:
+    """The newest link of each object of a source that a trusted key signed, by the object's path, and the
+    first fault of the chain, or None. Links from the fault on do not count."""
+    objects: dict[str, Link] = {}
+    try:
+        for signed in chain.check(source, links(storage, source), keys):
+            objects[signed.link.path] = signed.link
+    except Untrusted as fault:
+        return objects, fault
+    return objects, None
 
 
 def require_subject(storage: Storage, link: Link) -> bytes:

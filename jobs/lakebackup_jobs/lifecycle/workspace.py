@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from lakebackup.errors import NotFound
+from lakebackup.errors import Damaged, NotFound
 from lakebackup.requests import Request, RunRequest
 from lakebackup.rows.backups import Runner
 from lakebackup.rows.upkeep import FailedRun
@@ -214,9 +214,16 @@ class Workspace:
         return signing_key()
 
     def sign(self, kind: Kind, subject: str, path: str) -> None:
-        """Sign an object that the run has published, if there is a key. Can be repeated."""
-        if self.signing_key is not None:
+        """Sign an object that the run has published, if there is a key. Can be repeated.
+
+        Warns if the chain is damaged: whoever damages it must not stop backups.
+        """
+        if self.signing_key is None:
+            return
+        try:
             signatures.append(self.storage, self.source, kind, subject, path, self.signing_key)
+        except Damaged as fault:
+            self.reporter.warning(f"{kind} {subject} is not signed: {fault.message}")
 
     def timed(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """Return a result with the seconds since the run started."""

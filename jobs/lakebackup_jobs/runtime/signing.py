@@ -24,9 +24,7 @@ def signing_key() -> SigningKey | None:
     return configured_key(_options)
 
 
-def trusted_keys(
-    public_keys: Sequence[Path] = (), retired_keys: Sequence[Path] = ()
-) -> TrustedKeys | None:
+def trusted_keys(public_keys: Sequence[Path] = (), retired_keys: Sequence[Path] = ()) -> TrustedKeys | None:
     """Load the trusted and the retired public keys: those in some files, or else those of the settings.
 
     None if there is no trusted one. Raises as `load_public`.

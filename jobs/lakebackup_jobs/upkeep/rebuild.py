@@ -16,6 +16,7 @@ from lakebackup.store.lease import Lease
 from lakebackup_jobs.kafka.format.registry import SCHEMAS_TOPIC
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.runtime.signing import trusted_keys
 from lakebackup_jobs.topics.tasks.decode import decode_again
 
 # How long to wait for the lease of a source. The lease of a killed run expires in a little less time, and
@@ -34,7 +35,8 @@ def run(request: RebuildRequest, *, spark: SparkSession | None = None, reporter:
     """Rebuild the catalog. Return the numbers of rebuilt rows, and a message for each backup that was left
     out.
 
-    Raises Refused (the catalog holds backups), Busy (a run works on a source), Incomplete (some manifests
+    If the settings name public keys, only what one of them signed is taken. Raises Refused (the catalog holds
+    backups), Busy (a run works on a source), Incomplete (some manifests
     could not be used; all other backups were rebuilt).
     """
 
@@ -53,7 +55,13 @@ def run(request: RebuildRequest, *, spark: SparkSession | None = None, reporter:
 
         derive = partial(decode_again, work.spark, schema_topics=request.schema_topics)
         rebuilt = rebuild(
-            work.spark, request.destination, request.catalog, derive, report_progress, renew_leases
+            work.spark,
+            request.destination,
+            request.catalog,
+            derive,
+            report_progress,
+            renew_leases,
+            trusted_keys(),
         )
     for problem in rebuilt.problems:
         reporter.warning(problem)

@@ -51,8 +51,13 @@ _MERGED = {"backup_id": "backup", "kind": "kind", "level": "level", "end_ts": "e
 _COMPACTED = {"topic": "topic", "entries": "records", "files": "files", "bytes": "size"}
 
 
+_SIGNATURE_FINDINGS = {"source": "source", "fault": "fault", "text": "detail"}
+
+
 def verify(values: Mapping[str, Any]) -> Summary:
-    """A check of stored files."""
+    """A check of stored files, or of signatures."""
+    if "links" in values:
+        return _signatures(values)
     method, time_taken = _CHECKS.get(values["mode"], f"({values['mode']})"), duration(values.get("seconds"))
     wrong = [f"{values[name]:,} {name}" for name in ("missing", "changed", "damaged") if values.get(name)]
     checked = values["objects"] - (values.get("orphan") or 0)
@@ -75,6 +80,19 @@ def verify(values: Mapping[str, Any]) -> Summary:
         sentences.append(f"The trial restore of backup {failure['backup_id']} failed: {failure['detail']}")
     findings = values.get("findings") or ()
     return Summary(sentences, Table(findings, _FINDINGS) if findings else None)
+
+
+def _signatures(values: Mapping[str, Any]) -> Summary:
+    links, keys = counted(values["links"], "link"), listed(key[:16] for key in values["signers"]) or "no key"
+    backups, time_taken = counted(values["backups"], "backup"), duration(values.get("seconds"))
+    sentences = [f"{backups} in {links} of signatures by {keys}{time_taken}."]
+    if count := values.get("unsigned"):
+        subject = f"{counted(count, 'backup')} {is_or_are(count)}"
+        sentences.append(f"{subject} not signed: older than the first signature of the source.")
+    findings = values.get("findings") or ()
+    if not findings:
+        sentences.append("The catalog and the manifests are as they were signed; data files were not read.")
+    return Summary(sentences, Table(findings, _SIGNATURE_FINDINGS) if findings else None)
 
 
 def drill(values: Mapping[str, Any]) -> Summary:

@@ -1,0 +1,302 @@
+"""Check who signed the backups of a repository, with public keys alone.
+
+For each source:
+
+1. Follow its chain of signatures, and compare it with a checkpoint if there is one.
+2. Compare each signed object with its SHA-256 (manifests of backups, records of deletions), and the parts
+   of a manifest with the digest in it.
+3. Compare the catalog with the signed manifests: the rows of backups, files, positions and scopes.
+4. Look for backups and deletions that nobody signed.
+
+The first fault of each source is a finding. No data file is read: `files` has their SHA-256, which
+`lakebackup verify` compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any, ClassVar
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from lakebackup.errors import Damaged, NotFound
+from lakebackup.recovery.rebuild import sources
+from lakebackup.requests import Request
+from lakebackup.rows.backups import DataFile, Position, Scope
+from lakebackup.rows.base import Row, pick
+from lakebackup.rows.digest import Digest
+from lakebackup.rows.tables import json_line
+from lakebackup.rules import layout
+from lakebackup.signing import chain
+from lakebackup.signing.chain import Checkpoint, Link
+from lakebackup.signing.faults import NoLink, RowsChanged, SubjectChanged, Untrusted
+from lakebackup.signing.keys import PublicKey, TrustedKeys
+from lakebackup.sql_engine import EngineChoice
+from lakebackup.storage import MANY
+from lakebackup.store import manifest as sidecar
+from lakebackup.store import signatures, tombstones
+from lakebackup.store.manifest import Manifest
+from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.lifecycle.planning import plan_on_engine
+from lakebackup_jobs.lifecycle.progress import Reporter
+from lakebackup_jobs.lifecycle.workspace import Workspace
+
+_HINT = "Compare the repository with another copy, and find out who could write to it."
+# Signed objects are read by so many threads, this many at a time.
+_THREADS = 8
+_OBJECTS_AHEAD = 64
+# The queries of the rows that a manifest describes.
+_ROWS: Mapping[str, type[Row]] = {
+    "signed_files": DataFile,
+    "signed_positions": Position,
+    "signed_scopes": Scope,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SignaturesRequest(Request):
+    """What to check. `keys`: the public keys that count. `checkpoint`: an earlier one to compare with."""
+
+    keys: TrustedKeys
+    checkpoint: Checkpoint | None = None
+    engine: EngineChoice = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class DigestRows:
+    """Digests rows of the catalog by backup, each as the line of JSON that this version would write."""
+
+    COLUMNS: ClassVar[str] = "backup_id STRING, lane0 BIGINT, lane1 BIGINT, lane2 BIGINT, lane3 BIGINT"
+
+    kind: type[Row]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        digests: dict[str, Digest] = {}
+        for batch in batches:
+            for row in batch.to_pylist():
+                digests.setdefault(row["backup_id"], Digest()).add(json_line(pick(self.kind, row)))
+        for backup_id, digest in digests.items():
+            lanes = {f"lane{number}": lane for number, lane in enumerate(digest.lanes)}
+            yield pa.RecordBatch.from_pylist([{"backup_id": backup_id, **lanes}])
+
+
+def run(
+    request: SignaturesRequest, *, spark: SparkSession | None = None, reporter: Reporter
+) -> dict[str, Any]:
+    """Check the signatures of all sources; returns what was checked, with the first fault of each source.
+
+    `checkpoint` of the result: the newest links, if there is no fault. Raises NotFound: there is no catalog,
+    or nothing is signed.
+    """
+    work = Workspace(request, "", reporter, spark)
+    reader = work.current()
+    names = sorted({*sources(work.storage), *(request.checkpoint.links if request.checkpoint else ())})
+    results = [_Source(request, work, reader, name).check() for name in names]
+    findings = [finding for result in results for finding in result["findings"]]
+    if not findings and not any(result["links"] for result in results):
+        raise NotFound(
+            f"No backup in {work.storage.uri} is signed.",
+            hint="Set key_file under [signing] of lakebackup.toml where backups are made.",
+        )
+    newest = {r["source"]: (r["links"], r["newest"]) for r in results if r["links"]}
+    return work.timed(
+        {
+            "sources": [{name: row[name] for name in row if name != "findings"} for row in results],
+            "links": sum(row["links"] for row in results),
+            "backups": sum(row["backups"] for row in results),
+            "unsigned": sum(row["unsigned"] for row in results),
+            "signers": sorted({key for row in results for key in row["signers"]}),
+            "findings": findings,
+            "checkpoint": None if findings else Checkpoint(newest).to_bytes().decode(),
+        }
+    )
+
+
+def require_signed(result: Mapping[str, Any]) -> None:
+    """Raise Damaged, with the first fault, unless every signature is in order."""
+    if findings := result["findings"]:
+        others = f" {len(findings) - 1} more sources have faults." if len(findings) > 1 else ""
+        raise Damaged(f"{findings[0]['text']}{others}", hint=findings[0]["hint"])
+
+
+class _Source:
+    """The check of one source."""
+
+    def __init__(self, request: SignaturesRequest, work: Workspace, reader: CatalogReader, name: str) -> None:
+        self.request, self.work, self.reader, self.name = request, work, reader, name
+        self.storage = work.storage
+        self.digests: dict[int, str] = {}
+        self.links: dict[str, Link] = {}
+        self.signers: set[PublicKey] = set()
+        self.first: Link | None = None
+        self.manifests: dict[str, Manifest] = {}
+        self.counting: dict[str, Mapping[str, Any]] = {}  # backups that restores use, by id
+        self.file_digests: dict[str, str] = {}
+        self.unsigned = 0
+
+    def check(self) -> dict[str, Any]:
+        findings = []
+        try:
+            self._follow()
+            self._objects()
+            self._backups()
+            self._rows()
+            self._deletions()
+        except Untrusted as fault:
+            findings = [
+                {
+                    "source": self.name,
+                    "fault": type(fault).__name__,
+                    "text": fault.message,
+                    "hint": fault.hint,
+                }
+            ]
+        count = max(self.digests, default=0)
+        return {
+            "source": self.name,
+            "links": count,
+            "newest": self.digests.get(count),
+            "backups": len(self.manifests),
+            "unsigned": self.unsigned,
+            "signers": sorted(key.key_id for key in self.signers),
+            "findings": findings,
+        }
+
+    def _follow(self) -> None:
+        self.work.reporter.wait(f"checking the signatures of {self.name}")
+        for signed in chain.check(self.name, signatures.links(self.storage, self.name), self.request.keys):
+            link = signed.link
+            self.first = self.first or link
+            self.digests[link.number] = link.digest
+            self.links[link.path] = link
+            self.signers.add(signed.signer)
+        if self.request.checkpoint:
+            self.request.checkpoint.compare(self.name, self.digests)
+
+    def _objects(self) -> None:
+        """Compare each signed object. Of an object that was signed repeatedly, the newest link counts."""
+        rows = self.reader.rows("signed_backups", source=self.name)
+        self.counting = {row["backup_id"]: row for row in rows}
+        links = iter(self.links.values())
+        with ThreadPoolExecutor(_THREADS) as pool:
+            while chunk := list(islice(links, _OBJECTS_AHEAD)):
+                for link, manifest, digest in pool.map(self._object, chunk):
+                    if manifest:
+                        self.manifests[link.subject] = manifest
+                        self.file_digests[link.subject] = digest
+
+    def _object(self, link: Link) -> tuple[Link, Manifest | None, str]:
+        """Compare a signed object. Returns its manifest, and the digest of the rows of its parts."""
+        content = signatures.require_subject(self.storage, link)
+        if link.kind != "backup":
+            return link, None, ""
+        manifest = sidecar.parse_manifest(content, link.path)
+        if (manifest.backup.source, manifest.backup.backup_id) != (self.name, link.subject):
+            raise SubjectChanged(f"{self.name}, link {link.number}: it is of another backup.", hint=_HINT)
+        return link, manifest, self._parts(link, manifest) if link.subject in self.counting else ""
+
+    def _parts(self, link: Link, manifest: Manifest) -> str:
+        """Compare the parts of a manifest with the digest in it. Returns the digest of their rows as this
+        version writes them: an earlier one wrote fewer columns."""
+        stored, rows = Digest(), Digest()
+        for part in self.storage.list(layout.parts_folder(self.name, link.subject)):
+            for line in self.storage.get(part.path, length=MANY).splitlines():
+                stored.add(line.decode(errors="replace"))
+                with suppress(ValueError):  # then the digest differs
+                    rows.add(json_line(sidecar.from_json(DataFile, line)))
+        if stored.hex() != manifest.backup.digest:
+            raise SubjectChanged(
+                f"{self.name}, link {link.number}: the parts beside {link.path} hold other rows than were "
+                "signed.",
+                hint=_HINT,
+            )
+        return rows.hex()
+
+    def _backups(self) -> None:
+        """Compare the rows of backups, and count those that are older than the chain."""
+        for row in self.counting.values():
+            manifest = self.manifests.get(row["backup_id"])
+            if manifest is None:
+                self._require_older(row)
+                continue
+            for column, value in row.items():
+                signed = getattr(manifest.backup, column)
+                if value != signed:
+                    raise RowsChanged(
+                        f"{self.name}: the catalog has {column} {value!r} of backup {row['backup_id']}, and "
+                        f"its signed manifest has {signed!r}.",
+                        hint=_HINT,
+                    )
+
+    def _require_older(self, row: Mapping[str, Any]) -> None:
+        """Count a backup without a link. Raises NoLink if it was begun after the chain."""
+        self.unsigned += 1
+        if self.first and row["started_at"] > self.first.at:
+            raise NoLink(
+                f"{self.name}: backup {row['backup_id']} is not signed, and it is newer than the first link "
+                "of the chain.",
+                hint="Find out which host made it, and whether it has a signing key.",
+            )
+
+    def _rows(self) -> None:
+        """Compare the rows of the catalog with the signed manifests."""
+        if not self.manifests:
+            return
+        for query, kind in _ROWS.items():
+            digest = partial(self._digest, query, DigestRows(kind))
+            parts = plan_on_engine(self.reader, self.request, self.work.session, self.work.reporter, digest)
+            self._compare(query.removeprefix("signed_"), _sums(parts))
+
+    def _digest(self, query: str, job: DigestRows, reader: CatalogReader) -> list[dict[str, Any]]:
+        return reader.map(job, job.COLUMNS, query, source=self.name)
+
+    def _compare(self, table: str, digests: Mapping[str, str]) -> None:
+        for backup_id in self.counting.keys() & self.manifests.keys():
+            if digests.get(backup_id, _EMPTY) != self._signed_digest(table, backup_id):
+                raise RowsChanged(
+                    f"{self.name}: the rows of backup {backup_id} in the table {table} are not those that "
+                    "were signed.",
+                    hint=_HINT,
+                )
+
+    def _signed_digest(self, table: str, backup_id: str) -> str:
+        if table == "files":
+            return self.file_digests[backup_id]
+        manifest, digest = self.manifests[backup_id], Digest()
+        for row in manifest.positions if table == "positions" else manifest.scopes:
+            digest.add(json_line(row))
+        return digest.hex()
+
+    def _deletions(self) -> None:
+        """Raise NoLink for the record of a deletion that nobody signed since the chain began."""
+        if self.first is None:
+            return
+        for prune_id in tombstones.prune_ids(self.storage):
+            path = layout.prune_path(prune_id)
+            if path in self.links:
+                continue
+            prune = tombstones.read_prune(self.storage, prune_id)
+            if prune.source == self.name and prune.at > self.first.at:
+                raise NoLink(
+                    f"{self.name}: deletion {prune_id} is not signed, and it is newer than the first link of "
+                    "the chain.",
+                    hint="Find out who deleted, and whether that host has a signing key.",
+                )
+
+
+_EMPTY = Digest().hex()
+
+
+def _sums(parts: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The digest of each backup, from the sums of its parts."""
+    digests: dict[str, Digest] = {}
+    for part in parts:
+        lanes = [part[f"lane{number}"] for number in range(4)]
+        digests.setdefault(part["backup_id"], Digest()).add_lanes(lanes)
+    return {backup_id: digest.hex() for backup_id, digest in digests.items()}
