@@ -98,7 +98,7 @@ def _each_test_has_its_own_keys() -> Iterator[None]:
     if identities := sys.modules.get("lakebackup_jobs.runtime.identities"):
         identities._options = None  # type: ignore[attr-defined]
     if signing := sys.modules.get("lakebackup_jobs.runtime.signing"):
-        signing.use(SigningOptions())  # type: ignore[attr-defined]
+        signing.use(signing.SigningOptions())
 
 
 @pytest.fixture(scope="session", autouse=True)

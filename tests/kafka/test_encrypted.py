@@ -18,6 +18,7 @@ from tests.support.kafka_truth import Record
 
 from lakebackup.encryption.objects import MAGIC
 from lakebackup.encryption.recipients import Identities
+from lakebackup.signing.keys import create
 from lakebackup.storage import open_storage
 from lakebackup.store import data_keys
 from lakebackup_jobs.demo.broker import Broker
@@ -86,9 +87,12 @@ def test_a_host_with_public_keys_makes_backups_that_an_identity_restores(
     host: Host,
     keys: KeyPair,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     repository = tmp_path / "backups"
     host.has(keys.recipient)
+    create(tmp_path / "host.key", None)
+    monkeypatch.setenv("LAKEBACKUP_SIGNING__KEY_FILE", str(tmp_path / "host.key"))
     back_up()
     truth.produce(broker.bootstrap, orders, LATER)
     assert back_up()["kind"] == "differential"
@@ -113,6 +117,8 @@ def test_a_host_with_public_keys_makes_backups_that_an_identity_restores(
     changes = commands.rows("diff", *ids, "--records")
     assert {row["key"] for row in changes if "key" in row} == {f"later-key-{i:03d}" for i in range(20)}
     merged = commands.result("merge", "1")
+    signed = commands.result("verify", "--signatures", "--public-key", tmp_path / "host.key.pub")
+    assert (signed["links"], signed["backups"], signed["findings"]) == (3, 3, [])
     assert commands.rows(
         "sql", f"SELECT DISTINCT key_id IS NULL AS plain FROM files WHERE backup_id = '{merged['backup_id']}'"
     ) == [{"plain": False}]

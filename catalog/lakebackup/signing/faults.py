@@ -49,37 +49,41 @@ class TooOld(Untrusted):
     """The statement is of an earlier time than the reader requires."""
 
 
-class MissingLink(Untrusted):
+class ChainFault(Untrusted):
+    """A chain of signatures, or what it signs, is not as it was signed."""
+
+
+class MissingLink(ChainFault):
     """A link is missing between others of a chain."""
 
 
-class WrongOrder(Untrusted):
+class WrongOrder(ChainFault):
     """A link is in the place of another one, or in the chain of another source."""
 
 
-class BrokenChain(Untrusted):
+class BrokenChain(ChainFault):
     """A link does not follow the one before it."""
 
 
-class BehindCheckpoint(Untrusted):
+class BehindCheckpoint(ChainFault):
     """A chain ends before a link that a checkpoint names."""
 
 
-class OtherHistory(Untrusted):
+class OtherHistory(ChainFault):
     """A chain has another link than a checkpoint names."""
 
 
-class SubjectMissing(Untrusted):
+class SubjectMissing(ChainFault):
     """An object that a link signs is not there."""
 
 
-class SubjectChanged(Untrusted):
+class SubjectChanged(ChainFault):
     """An object that a link signs is not the one that was signed."""
 
 
-class RowsChanged(Untrusted):
+class RowsChanged(ChainFault):
     """The catalog has other rows of a backup than its signed manifest."""
 
 
-class NoLink(Untrusted):
+class NoLink(ChainFault):
     """A backup that was made after the chain began has no link in it."""

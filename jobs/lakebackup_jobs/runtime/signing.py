@@ -24,13 +24,20 @@ def signing_key() -> SigningKey | None:
     return configured_key(_options)
 
 
-def trusted_keys(public_keys: Sequence[Path] = (), retired_keys: Sequence[Path] = ()) -> TrustedKeys | None:
-    """Load the trusted and the retired public keys: those in some files, or else those of the settings.
+def in_use() -> SigningOptions:
+    """The options of this process."""
+    return _options
+
+
+def trusted_keys(
+    options: SigningOptions, public_keys: Sequence[Path] = (), retired_keys: Sequence[Path] = ()
+) -> TrustedKeys | None:
+    """Load the trusted and the retired public keys: those in some files, or else those that options name.
 
     None if there is no trusted one. Raises as `load_public`.
     """
-    active = map(load_public, public_keys or map(Path, _options.public_keys))
-    retired = map(load_public, retired_keys or map(Path, _options.retired_keys))
+    active = map(load_public, public_keys or map(Path, options.public_keys))
+    retired = map(load_public, retired_keys or map(Path, options.retired_keys))
     keys = TrustedKeys.of(active, retired)
     return keys if keys.active else None
 

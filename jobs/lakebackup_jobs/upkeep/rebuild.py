@@ -16,7 +16,7 @@ from lakebackup.store.lease import Lease
 from lakebackup_jobs.kafka.format.registry import SCHEMAS_TOPIC
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.workspace import Workspace
-from lakebackup_jobs.runtime.signing import trusted_keys
+from lakebackup_jobs.runtime.signing import in_use, trusted_keys
 from lakebackup_jobs.topics.tasks.decode import decode_again
 
 # How long to wait for the lease of a source. The lease of a killed run expires in a little less time, and
@@ -61,7 +61,7 @@ def run(request: RebuildRequest, *, spark: SparkSession | None = None, reporter:
             derive,
             report_progress,
             renew_leases,
-            trusted_keys(),
+            trusted_keys(in_use()),
         )
     for problem in rebuilt.problems:
         reporter.warning(problem)

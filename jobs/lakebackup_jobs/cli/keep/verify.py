@@ -100,7 +100,7 @@ def _verify_signatures(
     checkpoint_file: Path | None,
     new_checkpoint: Path | None,
 ) -> None:
-    keys = trusted_keys(public_keys, retired_keys)
+    keys = trusted_keys(call.settings.signing, public_keys, retired_keys)
     if keys is None:
         raise UsageProblem(
             "--signatures needs the public keys that you trust, and none is named.",

@@ -23,6 +23,7 @@ from tests.support.statements import (
 
 from lakebackup.signing.envelope import seal
 from lakebackup.signing.faults import (
+    ChainFault,
     Malformed,
     NotSigned,
     PayloadChanged,
@@ -175,7 +176,7 @@ def test_tampering_is_found_and_named(name: str) -> None:
 def test_the_corpus_names_every_fault_that_one_file_can_have() -> None:
     faults = {kind for _, kind in TAMPERED.values()}
     # The others depend on what the reader trusts and requires, or on the page beside the file.
-    assert faults == set(Untrusted.__subclasses__()) - {RetiredKey, TooOld, WrongPage}
+    assert faults == set(Untrusted.__subclasses__()) - {RetiredKey, TooOld, WrongPage, ChainFault}
 
 
 def test_a_retired_key_vouches_for_nothing() -> None:

@@ -1,0 +1,382 @@
+"""Signed repositories end to end: what a writer of the storage changes is found with the public key alone.
+
+Layer: make test, without Java. Each case is a copy of one repository, made by commands.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+from tests.support.command_line import Commands
+from tests.support.faults import Killed
+
+from lakebackup.rows.upkeep import Policy
+from lakebackup.rules import layout
+from lakebackup.signing.faults import ChainFault
+from lakebackup.signing.keys import create
+from lakebackup.storage import open_storage
+from lakebackup.store import manifest as sidecar
+from lakebackup.store import signatures
+from lakebackup.store.writer import CatalogWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SOURCE = "files"
+_original: tuple[Path, tuple[str, ...]] | None = None
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A repository whose backups a key signs, and commands on it. `host` chooses the key that signs."""
+
+    commands: Commands
+    folder: Path
+    monkeypatch: pytest.MonkeyPatch
+
+    @property
+    def repository(self) -> Path:
+        return self.folder / "backups"
+
+    def host(self, key: str | None) -> None:
+        """Sign with this key from now on; None: with none."""
+        if key is None:
+            self.monkeypatch.delenv("LAKEBACKUP_SIGNING__KEY_FILE", raising=False)
+            return
+        if not (self.folder / key).exists():
+            create(self.folder / key, None)
+        self.monkeypatch.setenv("LAKEBACKUP_SIGNING__KEY_FILE", str(self.folder / key))
+
+    def backup(self, text: str) -> str:
+        """Back up a tree in which one file has a new text; return the backup's id."""
+        tree = self.folder / "tree"
+        tree.mkdir(exist_ok=True)
+        (tree / "a").write_text("always the same")
+        (tree / "b").write_text(text)
+        words = ("backup", "snapshot", tree, "--source", SOURCE, "--repo", self.repository)
+        return str(self.commands.result(*words)["backup_id"])
+
+    def prune(self) -> None:
+        """Delete all backups but the newest."""
+        policy = Policy(source=SOURCE, at=1, actor="me", redundancy=1)
+        CatalogWriter(None, str(self.repository)).record(policy)
+        self.commands.output("prune", "--source", SOURCE, "--delete", "--repo", self.repository)
+
+    def verify(self, *flags: str | Path, key: str = "host.key", code: int = 0) -> dict[str, Any]:
+        """Check the signatures with a public key; returns the result, also if there is a fault."""
+        words = ("verify", "--signatures", "--public-key", self.folder / f"{key}.pub")
+        exit_code, output, err = self.commands.run(*words, "--repo", self.repository, *flags, "--json")
+        assert exit_code == code, err
+        result: dict[str, Any] = json.loads(output.splitlines()[-1])
+        return result
+
+    def fault(self, *flags: str | Path) -> str:
+        """Check the signatures, which must have one fault; return its kind."""
+        (finding,) = self.verify(*flags, code=7)["findings"]
+        assert finding["source"] == SOURCE
+        return str(finding["fault"])
+
+    def manifest(self, backup_id: str) -> Path:
+        return self.repository / layout.manifest_path(SOURCE, backup_id)
+
+    def table(self, name: str) -> DeltaTable:
+        return DeltaTable(str(self.repository / "catalog" / name))
+
+
+@pytest.fixture
+def lab(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Lab:
+    made = Lab(Commands(capsys), tmp_path, monkeypatch)
+    made.host("host.key")
+    return made
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A repository with three signed backups, and a checkpoint of it."""
+
+    lab: Lab
+    ids: tuple[str, ...]
+    checkpoint: Path
+
+
+@pytest.fixture
+def signed(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Signed:
+    """A copy of the repository, which is made once in a process of tests."""
+    global _original
+    if _original is None:
+        ids = tuple(lab.backup(f"text {number}") for number in range(3))
+        lab.verify("--save-checkpoint", lab.folder / "checkpoint.json")
+        _original = tmp_path_factory.mktemp("signed") / "original", ids
+        shutil.copytree(lab.folder, _original[0])
+    else:
+        shutil.copytree(_original[0], lab.folder, dirs_exist_ok=True)
+    lab.host(None)
+    return Signed(lab, _original[1], lab.folder / "checkpoint.json")
+
+
+def test_signed_backups_are_in_order(signed: Signed) -> None:
+    result = signed.lab.verify("--checkpoint", signed.checkpoint)
+    assert (result["backups"], result["links"], result["unsigned"], result["findings"]) == (3, 3, 0, [])
+    assert json.loads(result["checkpoint"]) == json.loads(signed.checkpoint.read_text())
+    text = signed.lab.commands.output(
+        "verify", "--signatures", "--public-key", signed.lab.folder / "host.key.pub",
+        "--repo", signed.lab.repository,
+    )  # fmt: skip
+    assert "3 backups in 3 links of signatures by " in text
+
+
+def test_deletions_are_signed(lab: Lab) -> None:
+    for number in range(3):
+        lab.backup(f"text {number}")
+    lab.prune()
+    result = lab.verify()
+    assert (result["links"], result["backups"], result["findings"]) == (4, 3, [])
+
+
+def test_a_backup_goes_on_after_the_newest_link_was_damaged(signed: Signed) -> None:
+    """Whoever damages the chain must not stop the backups."""
+    lab = signed.lab
+    lab.host("host.key")
+    (lab.repository / layout.signature_path(SOURCE, 3)).write_bytes(b"{}")
+    lab.backup("text 3")
+    assert lab.fault() == "Malformed"
+
+
+def test_a_missing_key_stops_a_backup_before_it_writes(lab: Lab) -> None:
+    lab.backup("text")
+    before = sorted(lab.repository.rglob("*.jsonl"))
+    lab.monkeypatch.setenv("LAKEBACKUP_SIGNING__KEY_FILE", str(lab.folder / "gone.key"))
+    words = ("backup", "snapshot", lab.folder / "tree", "--source", SOURCE, "--repo", lab.repository)
+    assert "gone.key cannot be read" in lab.commands.fails(3, *words)
+    assert sorted(lab.repository.rglob("*.jsonl")) == before
+
+
+def test_a_run_that_ends_before_its_signature_is_completed_by_the_next(lab: Lab) -> None:
+    with lab.monkeypatch.context() as patch:
+        patch.setattr(signatures, "append", _killed)
+        with pytest.raises(Killed):
+            lab.backup("text 0")
+    lab.backup("text 1")
+    result = lab.verify()
+    assert (result["links"], result["backups"], result["unsigned"]) == (2, 2, 0)
+
+
+def _killed(*_: object) -> None:
+    raise Killed
+
+
+@pytest.mark.spark
+def test_a_rebuild_takes_only_what_is_signed(signed: Signed, spark: SparkSession) -> None:
+    lab = signed.lab
+    unsigned_id = lab.backup("text without a key")
+    shutil.rmtree(lab.repository / "catalog")
+    lab.monkeypatch.setenv("LAKEBACKUP_SIGNING__PUBLIC_KEYS", json.dumps([str(lab.folder / "host.key.pub")]))
+    err = replace(lab.commands, spark=spark).fails(4, "catalog", "rebuild", "--repo", lab.repository)
+    assert f"{SOURCE}/backups/{unsigned_id}/manifest.json is not signed by a trusted key" in err
+    rows = lab.commands.rows("sql", "SELECT backup_id, state FROM backups", "--repo", lab.repository)
+    assert {row["backup_id"] for row in rows} == set(signed.ids)
+    assert lab.verify("--checkpoint", signed.checkpoint)["findings"] == []
+
+
+def test_backups_before_the_first_key_are_counted(lab: Lab) -> None:
+    lab.host(None)
+    lab.backup("text 0")
+    lab.host("host.key")
+    lab.backup("text 1")
+    result = lab.verify()
+    assert (result["backups"], result["unsigned"], result["findings"]) == (1, 1, [])
+
+
+def test_a_new_key_vouches_for_the_links_of_a_retired_one(lab: Lab) -> None:
+    lab.backup("text 0")
+    lab.host("new.key")
+    retired = ("--retired-key", lab.folder / "host.key.pub")
+    lab.backup("text 1")
+    assert lab.verify(*retired, key="new.key")["findings"] == []
+    lab.host("host.key")
+    lab.backup("text 2")
+    (finding,) = lab.verify(*retired, key="new.key", code=7)["findings"]
+    assert finding["fault"] == "RetiredKey"
+
+
+def rewrite_manifest(lab: Lab, ids: tuple[str, ...]) -> None:
+    """Rewrite a manifest with a valid checksum of its own, as a forger would."""
+    storage, path = open_storage(str(lab.repository)), layout.manifest_path(SOURCE, ids[1])
+    content = sidecar.get_sealed(storage, path, newest=2)
+    content["backup"]["note"] = "forged"
+    sidecar.put_sealed(storage, path, {"format": 2, **content})
+
+
+def rewrite_part(lab: Lab, ids: tuple[str, ...]) -> None:
+    (part,) = (lab.repository / layout.parts_folder(SOURCE, ids[2])).iterdir()
+    text = part.read_text()
+    digest = json.loads(text.splitlines()[0])["sha256"]
+    part.write_text(text.replace(digest, "0" * 64))
+
+
+def remove(lab: Lab, *names: str) -> None:
+    for name in names:
+        (lab.repository / name).unlink()
+
+
+def update(table: str, updates: dict[str, str], predicate: str = "source = 'files'") -> Callable[..., None]:
+    """Change rows of a table of the catalog, as any program that writes Delta can."""
+
+    def change(lab: Lab, ids: tuple[str, ...]) -> None:
+        condition = predicate.format(*ids)
+        assert lab.table(table).update(updates=updates, predicate=condition)["num_updated_rows"]
+
+    return change
+
+
+def replace_by_another_host(lab: Lab, ids: tuple[str, ...]) -> None:
+    """Another host, whose key nobody trusts, goes on."""
+    del ids
+    lab.host("stranger.key")
+    lab.backup("text of a stranger")
+
+
+def add_unsigned(lab: Lab, ids: tuple[str, ...]) -> None:
+    del ids
+    lab.backup("text without a key")
+
+
+def delete_unsigned(lab: Lab, ids: tuple[str, ...]) -> None:
+    del ids
+    lab.prune()
+
+
+def exchange_manifests(lab: Lab, ids: tuple[str, ...]) -> None:
+    first, second = lab.manifest(ids[0]), lab.manifest(ids[1])
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+
+
+def start_over(lab: Lab, ids: tuple[str, ...]) -> None:
+    """The chain and the backups are replaced by others that the same host signs."""
+    del ids
+    shutil.rmtree(lab.repository)
+    lab.host("host.key")
+    for number in range(3):
+        lab.backup(f"another text {number}")
+
+
+def take_newest_away(lab: Lab, ids: tuple[str, ...]) -> None:
+    """The newest backup is gone from the chain, from the storage and from the catalog."""
+    remove(lab, layout.signature_path(SOURCE, 3))
+    shutil.rmtree(lab.manifest(ids[2]).parent)
+    for table in ("backups", "files", "scopes", "positions"):
+        lab.table(table).delete(f"backup_id = '{ids[2]}'")
+
+
+TAMPERINGS: dict[str, tuple[Callable[[Lab, tuple[str, ...]], object], str]] = {
+    "a manifest is rewritten": (rewrite_manifest, "SubjectChanged"),
+    "the rows beside a manifest are rewritten": (rewrite_part, "SubjectChanged"),
+    "a manifest is gone": (lambda lab, ids: lab.manifest(ids[0]).unlink(), "SubjectMissing"),
+    "two manifests are exchanged": (exchange_manifests, "SubjectChanged"),
+    "a part is gone": (
+        lambda lab, ids: remove(lab, layout.parts_path(SOURCE, ids[1], 0)),
+        "SubjectChanged",
+    ),
+    "a link is gone": (lambda lab, _: remove(lab, layout.signature_path(SOURCE, 2)), "MissingLink"),
+    "all links are gone": (
+        lambda lab, _: shutil.rmtree(lab.repository / layout.signatures_folder(SOURCE)),
+        "BehindCheckpoint",
+    ),
+    "the newest backup is gone everywhere": (take_newest_away, "BehindCheckpoint"),
+    "the repository is another one of the same host": (start_over, "OtherHistory"),
+    "a stranger goes on": (replace_by_another_host, "UnknownKey"),
+    "a host without a key goes on": (add_unsigned, "NoLink"),
+    "a host without a key deletes": (delete_unsigned, "NoLink"),
+    "the catalog has another digest of a file": (
+        update("files", {"sha256": f"'{'0' * 64}'"}, "backup_id = '{1}'"),
+        "RowsChanged",
+    ),
+    "the catalog has another path of a file": (update("files", {"path": "'elsewhere'"}), "RowsChanged"),
+    "the catalog lacks a file": (
+        lambda lab, ids: lab.table("files").delete(f"backup_id = '{ids[2]}'"),
+        "RowsChanged",
+    ),
+    "the catalog has another end of a backup": (update("backups", {"end_ts": "5"}), "RowsChanged"),
+    "the catalog has another parent of a backup": (
+        update("backups", {"parent": "'{0}'"}, "backup_id = '{2}'"),
+        "RowsChanged",
+    ),
+    "the catalog has another scope": (
+        update("scopes", {"regions": "99"}, "backup_id = '{0}'"),
+        "RowsChanged",
+    ),
+}
+
+
+@pytest.mark.parametrize("tampering", TAMPERINGS)
+def test_each_tampering_is_found_and_named(signed: Signed, tampering: str) -> None:
+    change, fault = TAMPERINGS[tampering]
+    change(signed.lab, signed.ids)
+    assert signed.lab.fault("--checkpoint", signed.checkpoint) == fault
+
+
+def test_the_corpus_has_every_fault_of_a_chain() -> None:
+    faults = {fault for _, fault in TAMPERINGS.values()} - {"UnknownKey"}
+    of_links_alone = {"BrokenChain", "WrongOrder"}  # their cases are in test_chain.py
+    assert faults | of_links_alone == {kind.__name__ for kind in ChainFault.__subclasses__()}
+
+
+def test_nothing_signed_is_an_error(lab: Lab) -> None:
+    lab.host(None)
+    lab.backup("text")
+    words = ("verify", "--signatures", "--public-key", lab.folder / "host.key.pub", "--repo", lab.repository)
+    assert "No backup in" in lab.commands.fails(3, *words)
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "text"),
+    [
+        (("--signatures",), 2, "--signatures needs the public keys that you trust"),
+        (("--public-key", "{}/host.key.pub"), 2, "need --signatures"),
+        (("--checkpoint", "x"), 2, "need --signatures"),
+        (("--signatures", "--stat"), 2, "exclude each other"),
+        (("--signatures", "latest", "--public-key", "{}/host.key.pub"), 2, "takes no ID"),
+        (("--signatures", "--evidence", "{}/e.json", "--public-key", "{}/host.key.pub"), 2, "no --evidence"),
+        (("--signatures", "--public-key", "{}/host.key"), 2, "is a private key"),
+        (("--signatures", "--public-key", "{}/none"), 3, "cannot be read"),
+        (
+            ("--signatures", "--public-key", "{}/host.key.pub", "--checkpoint", "{}/none"),
+            3,
+            "--checkpoint",
+        ),
+        (
+            ("--signatures", "--public-key", "{}/host.key.pub", "--checkpoint", "{}/host.key.pub"),
+            7,
+            "The checkpoint is not JSON",
+        ),
+        (
+            ("--signatures", "--public-key", "{}/host.key.pub", "--save-checkpoint", "{}/host.key"),
+            2,
+            "the file exists",
+        ),
+        (
+            ("--signatures", "--public-key", "{}/host.key.pub", "--save-checkpoint", "{}/no/file"),
+            6,
+            "cannot be written",
+        ),
+    ],
+)
+def test_wrong_flags_are_named(lab: Lab, flags: tuple[str, ...], code: int, text: str) -> None:
+    lab.backup("text")
+    words = [word.format(lab.folder) for word in flags]
+    assert text in lab.commands.fails(code, "verify", *words, "--repo", lab.repository)
+
+
+def test_the_settings_name_the_keys(signed: Signed) -> None:
+    lab = signed.lab
+    lab.monkeypatch.setenv("LAKEBACKUP_SIGNING__PUBLIC_KEYS", json.dumps([str(lab.folder / "host.key.pub")]))
+    assert lab.commands.result("verify", "--signatures", "--repo", lab.repository)["findings"] == []
