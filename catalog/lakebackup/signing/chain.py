@@ -47,7 +47,8 @@ class Link:
 
     `number`: 1 for the first link of a source. `previous`: the digest of the link before it; None for the
     first. `subject`: the id of the backup or of the deletion. `path`, `size` in bytes, `sha256`: the object
-    that is signed. `at`: microseconds since 1970 UTC, by the signer's clock.
+    that is signed. `signed_at`: microseconds since 1970 UTC, by the
+    signer's clock.
     """
 
     source: str
@@ -58,7 +59,7 @@ class Link:
     path: str
     size: Annotated[int, Ge(0)]
     sha256: Sha256
-    at: int
+    signed_at: int
 
     @property
     def payload(self) -> bytes:

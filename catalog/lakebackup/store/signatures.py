@@ -48,7 +48,7 @@ def append(storage: Storage, source: str, kind: Kind, subject: str, path: str, k
             path=path,
             size=len(content),
             sha256=sha256,
-            at=time.time_ns() // 1000,
+            signed_at=time.time_ns() // 1000,
         )
         with suppress(AlreadyExists):  # another run has appended a link
             storage.put(layout.signature_path(source, link.number), chain.sign(link, key), if_absent=True)
@@ -64,8 +64,8 @@ def newest_link(storage: Storage, source: str) -> Link | None:
     number = _hint(storage, source)
     if number and not storage.exists(layout.signature_path(source, number)):
         number = 0
-    after = layout.signature_path(source, number) if number else ""
-    for number in _numbers(storage, source, after=after):  # noqa: B007 - the last one is wanted
+    start_after = layout.signature_path(source, number) if number else ""
+    for number in _numbers(storage, source, start_after=start_after):  # noqa: B007 - the last one is wanted
         pass
     if not number:
         return None
@@ -122,10 +122,10 @@ def require_subject(storage: Storage, link: Link) -> bytes:
     return content
 
 
-def _numbers(storage: Storage, source: str, *, after: str = "") -> Iterator[int]:
+def _numbers(storage: Storage, source: str, *, start_after: str = "") -> Iterator[int]:
     """Yield the numbers of links, ascending; other objects in their folder are not links."""
     folder = layout.signatures_folder(source)
-    for entry in storage.list(folder, start_after=after):
+    for entry in storage.list(folder, start_after=start_after):
         if match := _NUMBER.fullmatch(entry.path.removeprefix(folder)):
             yield int(match[1])
 

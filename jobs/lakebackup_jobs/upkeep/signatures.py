@@ -121,8 +121,8 @@ def run(
 def require_signed(result: Mapping[str, Any]) -> None:
     """Raise Damaged, with the first fault, unless every signature is in order."""
     if findings := result["findings"]:
-        others = f" {len(findings) - 1} more sources have faults." if len(findings) > 1 else ""
-        raise Damaged(f"{findings[0]['text']}{others}", hint=findings[0]["hint"])
+        suffix = f" {len(findings) - 1} more sources have faults." if len(findings) > 1 else ""
+        raise Damaged(f"{findings[0]['text']}{suffix}", hint=findings[0]["hint"])
 
 
 class _Source:
@@ -204,13 +204,13 @@ class _Source:
     def _parts(self, link: Link, manifest: Manifest) -> str:
         """Compare the parts of a manifest with the digest in it. Returns the digest of their rows as this
         version writes them: an earlier one wrote fewer columns."""
-        stored, rows = Digest(), Digest()
+        part_digest, rows = Digest(), Digest()
         for part in self.storage.list(layout.parts_folder(self.name, link.subject)):
             for line in self.storage.get(part.path, length=MANY).splitlines():
-                stored.add(line.decode(errors="replace"))
+                part_digest.add(line.decode(errors="replace"))
                 with suppress(ValueError):  # then the digest differs
                     rows.add(json_line(sidecar.from_json(DataFile, line)))
-        if stored.hex() != manifest.backup.digest:
+        if part_digest.hex() != manifest.backup.digest:
             raise SubjectChanged(
                 f"{self.name}, link {link.number}: the parts beside {link.path} hold other rows than were "
                 "signed.",
@@ -237,7 +237,7 @@ class _Source:
     def _require_older(self, row: Mapping[str, Any]) -> None:
         """Count a backup without a link. Raises NoLink if it was begun after the chain."""
         self.unsigned += 1
-        if self.first and row["started_at"] > self.first.at:
+        if self.first and row["started_at"] > self.first.signed_at:
             raise NoLink(
                 f"{self.name}: backup {row['backup_id']} is not signed, and it is newer than the first link "
                 "of the chain.",
@@ -282,7 +282,7 @@ class _Source:
             if path in self.links:
                 continue
             prune = tombstones.read_prune(self.storage, prune_id)
-            if prune.source == self.name and prune.at > self.first.at:
+            if prune.source == self.name and prune.at > self.first.signed_at:
                 raise NoLink(
                     f"{self.name}: deletion {prune_id} is not signed, and it is newer than the first link of "
                     "the chain.",

@@ -47,7 +47,7 @@ def links(count: int, source: str = "prod") -> list[Link]:
             Link(
                 source=source, number=number, previous=previous, kind="backup", subject=f"b{number}",
                 path=f"{source}/backups/b{number}/manifest.json", size=number, sha256=f"{number:064x}",
-                at=number,
+                signed_at=number,
             )
         )  # fmt: skip
     return chain
@@ -58,8 +58,8 @@ def objects(chain: Sequence[Link], keys: Sequence[SigningKey] = (KEY,)) -> Objec
     return [(link.number, sign(link, keys[i % len(keys)])) for i, link in enumerate(chain)]
 
 
-def followed(stored: Objects, keys: TrustedKeys = TRUSTED, source: str = "prod") -> list[int]:
-    return [signed.link.number for signed in check(source, stored, keys)]
+def followed(chain_objects: Objects, keys: TrustedKeys = TRUSTED, source: str = "prod") -> list[int]:
+    return [signed.link.number for signed in check(source, chain_objects, keys)]
 
 
 @given(count=st.integers(0, 12))
@@ -77,7 +77,7 @@ LINKS = st.builds(
     path=st.text(),
     size=st.integers(0, 1 << 60),
     sha256=st.just("0" * 64),
-    at=st.integers(0, 1 << 60),
+    signed_at=st.integers(0, 1 << 60),
 )
 
 
@@ -88,48 +88,57 @@ def test_a_link_is_read_as_it_was_signed(link: Link) -> None:
 
 @given(data=st.data())
 def test_every_flipped_bit_is_a_fault(data: st.DataObject) -> None:
-    stored = objects(links(3))
+    chain_objects = objects(links(3))
     index = data.draw(st.integers(0, 2))
-    content = bytearray(stored[index][1])
+    content = bytearray(chain_objects[index][1])
     bit = data.draw(st.integers(0, 8 * len(content) - 1))
     content[bit // 8] ^= 1 << bit % 8
-    stored[index] = (index + 1, bytes(content))
+    chain_objects[index] = (index + 1, bytes(content))
     with pytest.raises(Untrusted, match=f"prod, link {index + 1}: "):
-        followed(stored)
+        followed(chain_objects)
 
 
-def with_payload(stored: Objects, index: int, key: SigningKey = KEY, **fields: Any) -> Objects:
+def with_payload(chain_objects: Objects, index: int, key: SigningKey = KEY, **fields: Any) -> Objects:
     """The objects, with other fields in one payload, signed by a key."""
-    payload = json.loads(parse(stored[index][1])[1].payload) | fields
+    payload = json.loads(parse(chain_objects[index][1])[1].payload) | fields
     text = json.dumps(payload, separators=(",", ":"), ensure_ascii=False).encode()
     return [
-        *stored[:index],
-        (stored[index][0], seal(PAYLOAD_TYPE, text, key).to_bytes()),
-        *stored[index + 1 :],
+        *chain_objects[:index],
+        (chain_objects[index][0], seal(PAYLOAD_TYPE, text, key).to_bytes()),
+        *chain_objects[index + 1 :],
     ]
 
 
-def resigned(stored: Objects, key: SigningKey | None) -> Objects:
+def resigned(chain_objects: Objects, key: SigningKey | None) -> Objects:
     """The objects, with a last link that another key signs, or none."""
-    payload = parse(stored[-1][1])[1].payload
-    return [*stored[:-1], (stored[-1][0], seal(PAYLOAD_TYPE, payload, key).to_bytes())]
+    payload = parse(chain_objects[-1][1])[1].payload
+    return [*chain_objects[:-1], (chain_objects[-1][0], seal(PAYLOAD_TYPE, payload, key).to_bytes())]
 
 
-def with_signature_of_another(stored: Objects) -> Objects:
+def with_signature_of_another(chain_objects: Objects) -> Objects:
     """The last object has the signature of the one before it."""
-    first, last = json.loads(stored[-2][1]), json.loads(stored[-1][1])
-    return [*stored[:-1], (stored[-1][0], json.dumps({**last, "signatures": first["signatures"]}).encode())]
+    first, last = json.loads(chain_objects[-2][1]), json.loads(chain_objects[-1][1])
+    return [
+        *chain_objects[:-1],
+        (chain_objects[-1][0], json.dumps({**last, "signatures": first["signatures"]}).encode()),
+    ]
 
 
-def with_changed_payload(stored: Objects) -> Objects:
-    fields = json.loads(stored[-1][1])
-    other = json.loads(stored[-2][1])
-    return [*stored[:-1], (stored[-1][0], json.dumps({**fields, "payload": other["payload"]}).encode())]
+def with_changed_payload(chain_objects: Objects) -> Objects:
+    fields = json.loads(chain_objects[-1][1])
+    previous = json.loads(chain_objects[-2][1])
+    return [
+        *chain_objects[:-1],
+        (chain_objects[-1][0], json.dumps({**fields, "payload": previous["payload"]}).encode()),
+    ]
 
 
-def of_other_type(stored: Objects) -> Objects:
-    payload = parse(stored[-1][1])[1].payload
-    return [*stored[:-1], (stored[-1][0], seal("application/vnd.in-toto+json", payload, KEY).to_bytes())]
+def of_other_type(chain_objects: Objects) -> Objects:
+    payload = parse(chain_objects[-1][1])[1].payload
+    return [
+        *chain_objects[:-1],
+        (chain_objects[-1][0], seal("application/vnd.in-toto+json", payload, KEY).to_bytes()),
+    ]
 
 
 TAMPERINGS: dict[str, tuple[Callable[[Objects], Objects], type[Untrusted]]] = {
@@ -156,7 +165,7 @@ TAMPERINGS: dict[str, tuple[Callable[[Objects], Objects], type[Untrusted]]] = {
     "the newest is a statement of another type": (of_other_type, WrongType),
     "the newest is empty": (lambda o: [*o[:-1], (len(o), b"")], Malformed),
     "the newest is cut off": (lambda o: [*o[:-1], (len(o), o[-1][1][:-20])], Malformed),
-    "the newest lacks a field": (lambda o: with_payload(o, 3, at=None), Malformed),
+    "the newest lacks a field": (lambda o: with_payload(o, 3, signed_at=None), Malformed),
     "the newest has another field": (lambda o: with_payload(o, 3, more=1), Malformed),
     "a number is a text": (lambda o: with_payload(o, 3, number="4"), Malformed),
     "a kind is unknown": (lambda o: with_payload(o, 3, kind="restore"), Malformed),
@@ -202,10 +211,10 @@ def test_a_checkpoint_shows_that_newest_links_are_gone() -> None:
 
 
 def test_a_checkpoint_shows_another_history() -> None:
-    chain, other = links(4), links(4)
-    other[3] = replace(other[3], subject="other")
+    chain, forged = links(4), links(4)
+    forged[3] = replace(forged[3], subject="b9")
     with pytest.raises(OtherHistory, match="prod, link 4"):
-        Checkpoint({"prod": (4, chain[3].digest)}).compare("prod", digests(other))
+        Checkpoint({"prod": (4, chain[3].digest)}).compare("prod", digests(forged))
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ def append(storage: Storage, name: str) -> chain.Link:
 
 
 def subjects(storage: Storage) -> list[str]:
-    stored = signatures.links(storage, "prod")
-    return [signed.link.subject for signed in chain.check("prod", stored, TRUSTED)]
+    objects = signatures.links(storage, "prod")
+    return [signed.link.subject for signed in chain.check("prod", objects, TRUSTED)]
 
 
 def test_links_follow_one_another(storage: Storage) -> None:

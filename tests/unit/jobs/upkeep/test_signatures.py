@@ -92,9 +92,9 @@ class Lab:
 
 @pytest.fixture
 def lab(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Lab:
-    made = Lab(Commands(capsys), tmp_path, monkeypatch)
-    made.host("host.key")
-    return made
+    new_lab = Lab(Commands(capsys), tmp_path, monkeypatch)
+    new_lab.host("host.key")
+    return new_lab
 
 
 @dataclass(frozen=True)
@@ -151,11 +151,11 @@ def test_a_backup_goes_on_after_the_newest_link_was_damaged(signed: Signed) -> N
 
 def test_a_missing_key_stops_a_backup_before_it_writes(lab: Lab) -> None:
     lab.backup("text")
-    before = sorted(lab.repository.rglob("*.jsonl"))
+    parts = sorted(lab.repository.rglob("*.jsonl"))
     lab.monkeypatch.setenv("LAKEBACKUP_SIGNING__KEY_FILE", str(lab.folder / "gone.key"))
     words = ("backup", "snapshot", lab.folder / "tree", "--source", SOURCE, "--repo", lab.repository)
     assert "gone.key cannot be read" in lab.commands.fails(3, *words)
-    assert sorted(lab.repository.rglob("*.jsonl")) == before
+    assert sorted(lab.repository.rglob("*.jsonl")) == parts
 
 
 def test_a_run_that_ends_before_its_signature_is_completed_by_the_next(lab: Lab) -> None:
