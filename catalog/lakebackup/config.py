@@ -396,7 +396,8 @@ class Settings(BaseModel):
     )
     signing: SigningOptions = Field(
         SigningOptions(),
-        description="who signs the evidence of drills: key_file, passphrase, passphrase_file, host",
+        description="who signs backups and evidence: key_file, passphrase, passphrase_file, host; "
+        "whose signatures count: public_keys, retired_keys",
     )
     encryption: EncryptionOptions = Field(
         EncryptionOptions(),

@@ -61,7 +61,7 @@ def run(request: RebuildRequest, *, spark: SparkSession | None = None, reporter:
             derive,
             report_progress,
             renew_leases,
-            trusted_keys(in_use()),
+            keys=trusted_keys(in_use()),
         )
     for problem in rebuilt.problems:
         reporter.warning(problem)

@@ -151,7 +151,8 @@ def check(seed: int, folder: Path) -> int:
     plan = plan_of(reader, source.now_ms)
     leaving = {backup.backup_id for backup in plan.backups}
     removals = [
-        Removal(prune_id="p", at=0, **row) for batch in plan.file.batches() for row in batch.to_pylist()
+        Removal(prune_id="p", at=0, **row)
+        for row in plan.with_relations(reader).rows(plan.removals.name, **plan.removals.parameters)
     ]
     removed_paths = {row.path for row in removals}
     promised = source.promised()

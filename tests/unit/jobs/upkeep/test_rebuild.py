@@ -37,7 +37,7 @@ def test_a_rebuild_does_not_begin_beside_a_run(storage: Storage, tmp_path: Path)
 def test_a_rebuild_that_lost_a_lease_ends_before_its_backups_count(
     storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def rebuilt(*args: Any) -> Rebuilt:
+    def rebuilt(*args: Any, **_: Any) -> Rebuilt:
         assert [name for name, _ in held_leases(storage)] == ["source-other", "source-prod"]
         args[-1]()
         break_lease(storage, "source-prod", "it was thought to be dead")
