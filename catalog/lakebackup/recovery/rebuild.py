@@ -309,7 +309,10 @@ class _Rebuild:
                 self.result.problems.append(f"{fault.message} Nothing that was signed later is taken.")
         if path not in self.signed[source]:
             raise NoLink(f"{path} is not signed by a trusted key.")
-        signatures.require_subject(self.storage, self.signed[source][path])
+        link = self.signed[source][path]
+        signatures.require_subject(self.storage, link)
+        if link.kind == "backup":
+            signatures.require_rows(link, signatures.file_rows(self.storage, source, link.subject))
 
     def _agreeing(self, batch: Sequence[sidecar.Manifest]) -> list[sidecar.Manifest]:
         """The manifests whose parts add up to their totals. Deleted backups may have lost their parts."""

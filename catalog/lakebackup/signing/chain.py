@@ -1,10 +1,10 @@
 """The chain of signatures of a source: a signed link for each backup and each deletion, and how to check it.
 
-A link names an object by path, size and SHA-256: the manifest of a backup, or the record of a deletion. The
-manifest has the digest of the rows of all files, and these have the SHA-256 of each file, so the signature
-covers all of a backup. Each link also has the SHA-256 of the link before it, so links cannot be taken out,
-inserted or exchanged. Only the newest ones can be taken away unnoticed. A `Checkpoint`, written elsewhere,
-shows that too.
+A link names an object by path, size and SHA-256: the manifest of a backup, or the record of a deletion. Of a
+backup it also has the root of the Merkle tree of the rows of all files. These have the SHA-256 of each file,
+so the signature covers all of a backup. Each link also has the SHA-256 of the link before it, so links cannot
+be taken out, inserted or exchanged. Only the newest ones can be taken away unnoticed. A `Checkpoint`, written
+elsewhere, shows that too.
 
 Each link is the payload of an envelope (see `envelope`), in an object of its own.
 """
@@ -47,8 +47,9 @@ class Link:
 
     `number`: 1 for the first link of a source. `previous`: the digest of the link before it; None for the
     first. `subject`: the id of the backup or of the deletion. `path`, `size` in bytes, `sha256`: the object
-    that is signed. `signed_at`: microseconds since 1970 UTC, by the
-    signer's clock.
+    that is signed. `rows`, `rows_root`: the number of the backup's files, and the root of the Merkle tree of
+    their rows as they are stored; of a deletion, those of no rows. `signed_at`: microseconds since 1970 UTC,
+    by the signer's clock.
     """
 
     source: str
@@ -59,6 +60,8 @@ class Link:
     path: str
     size: Annotated[int, Ge(0)]
     sha256: Sha256
+    rows: Annotated[int, Ge(0)]
+    rows_root: Sha256
     signed_at: int
 
     @property

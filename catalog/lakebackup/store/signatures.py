@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
@@ -15,7 +15,7 @@ from typing import Any
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.rules import layout
 from lakebackup.rules.stored_json import NO_JSON
-from lakebackup.signing import chain
+from lakebackup.signing import chain, merkle
 from lakebackup.signing.chain import Kind, Link
 from lakebackup.signing.faults import SubjectChanged, SubjectMissing, Untrusted
 from lakebackup.signing.keys import SigningKey, TrustedKeys
@@ -35,10 +35,13 @@ def append(storage: Storage, source: str, kind: Kind, subject: str, path: str, k
     """
     content = storage.get(path, length=MANY)
     sha256 = hashlib.sha256(content).hexdigest()
+    tree: tuple[int, str] | None = None
     while True:
         newest = newest_link(storage, source)
         if newest and (newest.path, newest.sha256) == (path, sha256):
             return newest
+        rows = file_rows(storage, source, subject) if kind == "backup" else iter(())
+        tree = tree or merkle.root(rows)
         link = Link(
             source=source,
             number=newest.number + 1 if newest else 1,
@@ -48,6 +51,8 @@ def append(storage: Storage, source: str, kind: Kind, subject: str, path: str, k
             path=path,
             size=len(content),
             sha256=sha256,
+            rows=tree[0],
+            rows_root=tree[1],
             signed_at=time.time_ns() // 1000,
         )
         with suppress(AlreadyExists):  # another run has appended a link
@@ -90,6 +95,12 @@ def links(storage: Storage, source: str) -> Iterator[tuple[int, bytes]]:
             yield from pool.map(read, chunk)
 
 
+def file_rows(storage: Storage, source: str, backup_id: str) -> Iterator[bytes]:
+    """Yield the rows of the files of a backup as they are stored beside its manifest, in their order."""
+    for part in storage.list(layout.parts_folder(source, backup_id)):
+        yield from filter(None, storage.get(part.path, length=MANY).split(b"\n"))
+
+
 def signed_objects(
     storage: Storage, source: str, keys: TrustedKeys
 ) -> tuple[dict[str, Link], Untrusted | None]:
@@ -120,6 +131,15 @@ def require_subject(storage: Storage, link: Link) -> bytes:
             hint="Restore it from another copy of the repository.",
         )
     return content
+
+
+def require_rows(link: Link, rows: Iterable[bytes]) -> None:
+    """Read the rows of the files of a backup. Raises SubjectChanged if they are not those of its link."""
+    if merkle.root(rows) != (link.rows, link.rows_root):
+        raise SubjectChanged(
+            f"{link.source}, link {link.number}: the rows beside {link.path} are not those that were signed.",
+            hint="Restore them from another copy of the repository.",
+        )
 
 
 def _numbers(storage: Storage, source: str, *, start_after: str = "") -> Iterator[int]:

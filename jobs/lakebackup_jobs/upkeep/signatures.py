@@ -3,8 +3,8 @@
 For each source:
 
 1. Follow its chain of signatures, and compare it with a checkpoint if there is one.
-2. Compare each signed object with its SHA-256 (manifests of backups, records of deletions), and the parts
-   of a manifest with the digest in it.
+2. Compare each signed object with its SHA-256 (manifests of backups, records of deletions), and the rows
+   beside a manifest with the signed root.
 3. Compare the catalog with the signed manifests: the rows of backups, files, positions and scopes.
 4. Look for backups and deletions that nobody signed.
 
@@ -14,6 +14,7 @@ The first fault of each source is a finding. No data file is read: `files` has t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -30,15 +31,14 @@ from lakebackup.recovery.rebuild import sources
 from lakebackup.requests import Request
 from lakebackup.rows.backups import DataFile, Position, Scope
 from lakebackup.rows.base import Row, pick
-from lakebackup.rows.digest import Digest
 from lakebackup.rows.tables import json_line
 from lakebackup.rules import layout
 from lakebackup.signing import chain
 from lakebackup.signing.chain import Checkpoint, Link
 from lakebackup.signing.faults import NoLink, RowsChanged, SubjectChanged, Untrusted
 from lakebackup.signing.keys import PublicKey, TrustedKeys
+from lakebackup.signing.set_hash import SetHash
 from lakebackup.sql_engine import EngineChoice
-from lakebackup.storage import MANY
 from lakebackup.store import manifest as sidecar
 from lakebackup.store import signatures, tombstones
 from lakebackup.store.manifest import Manifest
@@ -69,21 +69,21 @@ class SignaturesRequest(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class DigestRows:
-    """Digests rows of the catalog by backup, each as the line of JSON that this version would write."""
+class HashRows:
+    """Hashes rows of the catalog as a set for each backup, each row as the line of JSON that this version
+    would write."""
 
-    COLUMNS: ClassVar[str] = "backup_id STRING, lane0 BIGINT, lane1 BIGINT, lane2 BIGINT, lane3 BIGINT"
+    COLUMNS: ClassVar[str] = "backup_id STRING, sums BINARY"
 
     kind: type[Row]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        digests: dict[str, Digest] = {}
+        hashes: defaultdict[str, SetHash] = defaultdict(SetHash)
         for batch in batches:
             for row in batch.to_pylist():
-                digests.setdefault(row["backup_id"], Digest()).add(json_line(pick(self.kind, row)))
-        for backup_id, digest in digests.items():
-            lanes = {f"lane{number}": lane for number, lane in enumerate(digest.lanes)}
-            yield pa.RecordBatch.from_pylist([{"backup_id": backup_id, **lanes}])
+                hashes[row["backup_id"]].add(json_line(pick(self.kind, row)).encode())
+        for backup_id, rows_hash in hashes.items():
+            yield pa.RecordBatch.from_pylist([{"backup_id": backup_id, "sums": rows_hash.sums}])
 
 
 def run(
@@ -137,7 +137,7 @@ class _Source:
         self.first: Link | None = None
         self.manifests: dict[str, Manifest] = {}
         self.counting: dict[str, Mapping[str, Any]] = {}  # backups that restores use, by id
-        self.file_digests: dict[str, str] = {}
+        self.file_sums: dict[str, bytes] = {}
         self.unsigned = 0
 
     def check(self) -> dict[str, Any]:
@@ -186,37 +186,34 @@ class _Source:
         links = iter(self.links.values())
         with ThreadPoolExecutor(_THREADS) as pool:
             while chunk := list(islice(links, _OBJECTS_AHEAD)):
-                for link, manifest, digest in pool.map(self._object, chunk):
+                for link, manifest, sums in pool.map(self._object, chunk):
                     if manifest:
                         self.manifests[link.subject] = manifest
-                        self.file_digests[link.subject] = digest
+                        self.file_sums[link.subject] = sums
 
-    def _object(self, link: Link) -> tuple[Link, Manifest | None, str]:
-        """Compare a signed object. Returns its manifest, and the digest of the rows of its parts."""
+    def _object(self, link: Link) -> tuple[Link, Manifest | None, bytes]:
+        """Compare a signed object. Returns the manifest of a backup, and the hash of the rows beside it."""
         content = signatures.require_subject(self.storage, link)
         if link.kind != "backup":
-            return link, None, ""
+            return link, None, b""
         manifest = sidecar.parse_manifest(content, link.path)
         if (manifest.backup.source, manifest.backup.backup_id) != (self.name, link.subject):
             raise SubjectChanged(f"{self.name}, link {link.number}: it is of another backup.", hint=_HINT)
-        return link, manifest, self._parts(link, manifest) if link.subject in self.counting else ""
+        return link, manifest, self._file_sums(link) if link.subject in self.counting else b""
 
-    def _parts(self, link: Link, manifest: Manifest) -> str:
-        """Compare the parts of a manifest with the digest in it. Returns the digest of their rows as this
-        version writes them: an earlier one wrote fewer columns."""
-        part_digest, rows = Digest(), Digest()
-        for part in self.storage.list(layout.parts_folder(self.name, link.subject)):
-            for line in self.storage.get(part.path, length=MANY).splitlines():
-                part_digest.add(line.decode(errors="replace"))
-                with suppress(ValueError):  # then the digest differs
-                    rows.add(json_line(sidecar.from_json(DataFile, line)))
-        if part_digest.hex() != manifest.backup.digest:
-            raise SubjectChanged(
-                f"{self.name}, link {link.number}: the parts beside {link.path} hold other rows than were "
-                "signed.",
-                hint=_HINT,
-            )
-        return rows.hex()
+    def _file_sums(self, link: Link) -> bytes:
+        """Compare the rows beside a manifest with the signed root. Returns their hash as a set, of the rows
+        as this version writes them: an earlier one wrote fewer columns."""
+        rows_hash = SetHash()
+
+        def rows() -> Iterator[bytes]:
+            for line in signatures.file_rows(self.storage, self.name, link.subject):
+                with suppress(ValueError):  # then the root differs
+                    rows_hash.add(json_line(sidecar.from_json(DataFile, line)).encode())
+                yield line
+
+        signatures.require_rows(link, rows())
+        return rows_hash.sums
 
     def _backups(self) -> None:
         """Compare the rows of backups, and count those that are older than the chain."""
@@ -249,29 +246,31 @@ class _Source:
         if not self.manifests:
             return
         for query, kind in _ROWS.items():
-            digest = partial(self._digest, query, DigestRows(kind))
-            parts = plan_on_engine(self.reader, self.request, self.work.session, self.work.reporter, digest)
-            self._compare(query.removeprefix("signed_"), _sums(parts))
+            hash_rows = partial(self._hash, query, HashRows(kind))
+            parts = plan_on_engine(
+                self.reader, self.request, self.work.session, self.work.reporter, hash_rows
+            )
+            self._compare(query.removeprefix("signed_"), _merged(parts))
 
-    def _digest(self, query: str, job: DigestRows, reader: CatalogReader) -> list[dict[str, Any]]:
+    def _hash(self, query: str, job: HashRows, reader: CatalogReader) -> list[dict[str, Any]]:
         return reader.map(job, job.COLUMNS, query, source=self.name)
 
-    def _compare(self, table: str, digests: Mapping[str, str]) -> None:
+    def _compare(self, table: str, sums: Mapping[str, bytes]) -> None:
         for backup_id in self.counting.keys() & self.manifests.keys():
-            if digests.get(backup_id, _EMPTY) != self._signed_digest(table, backup_id):
+            if sums.get(backup_id, SetHash().sums) != self._signed_sums(table, backup_id):
                 raise RowsChanged(
                     f"{self.name}: the rows of backup {backup_id} in the table {table} are not those that "
                     "were signed.",
                     hint=_HINT,
                 )
 
-    def _signed_digest(self, table: str, backup_id: str) -> str:
+    def _signed_sums(self, table: str, backup_id: str) -> bytes:
         if table == "files":
-            return self.file_digests[backup_id]
-        manifest, digest = self.manifests[backup_id], Digest()
+            return self.file_sums[backup_id]
+        manifest, rows_hash = self.manifests[backup_id], SetHash()
         for row in manifest.positions if table == "positions" else manifest.scopes:
-            digest.add(json_line(row))
-        return digest.hex()
+            rows_hash.add(json_line(row).encode())
+        return rows_hash.sums
 
     def _deletions(self) -> None:
         """Raise NoLink for the record of a deletion that nobody signed since the chain began."""
@@ -290,13 +289,9 @@ class _Source:
                 )
 
 
-_EMPTY = Digest().hex()
-
-
-def _sums(parts: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """The digest of each backup, from the sums of its parts."""
-    digests: dict[str, Digest] = {}
+def _merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, bytes]:
+    """The hash of the rows of each backup, from the hashes of its parts."""
+    hashes: defaultdict[str, SetHash] = defaultdict(SetHash)
     for part in parts:
-        lanes = [part[f"lane{number}"] for number in range(4)]
-        digests.setdefault(part["backup_id"], Digest()).add_lanes(lanes)
-    return {backup_id: digest.hex() for backup_id, digest in digests.items()}
+        hashes[part["backup_id"]].merge(bytes(part["sums"]))
+    return {backup_id: rows_hash.sums for backup_id, rows_hash in hashes.items()}

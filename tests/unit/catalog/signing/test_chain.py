@@ -47,7 +47,7 @@ def links(count: int, source: str = "prod") -> list[Link]:
             Link(
                 source=source, number=number, previous=previous, kind="backup", subject=f"b{number}",
                 path=f"{source}/backups/b{number}/manifest.json", size=number, sha256=f"{number:064x}",
-                signed_at=number,
+                rows=number, rows_root=f"{number:064x}", signed_at=number,
             )
         )  # fmt: skip
     return chain
@@ -77,6 +77,8 @@ LINKS = st.builds(
     path=st.text(),
     size=st.integers(0, 1 << 60),
     sha256=st.just("0" * 64),
+    rows=st.integers(0, 1 << 60),
+    rows_root=st.just("0" * 64),
     signed_at=st.integers(0, 1 << 60),
 )
 

@@ -12,7 +12,7 @@ import pytest
 
 from lakebackup.errors import NotFound
 from lakebackup.rules import layout
-from lakebackup.signing import chain
+from lakebackup.signing import chain, merkle
 from lakebackup.signing.faults import Malformed, MissingLink, SubjectChanged, SubjectMissing
 from lakebackup.signing.keys import SigningKey, TrustedKeys
 from lakebackup.storage import Storage
@@ -24,7 +24,7 @@ TRUSTED = TrustedKeys.of([KEY.public])
 
 def append(storage: Storage, name: str) -> chain.Link:
     storage.put(f"prod/{name}", name.encode())
-    return signatures.append(storage, "prod", "backup", name, f"prod/{name}", KEY)
+    return signatures.append(storage, "prod", "deletion", name, f"prod/{name}", KEY)
 
 
 def subjects(storage: Storage) -> list[str]:
@@ -41,12 +41,22 @@ def test_an_object_is_signed_once_until_it_changes(storage: Storage) -> None:
     first = append(storage, "b1")
     assert append(storage, "b1") == first
     storage.put("prod/b1", b"other")
-    assert signatures.append(storage, "prod", "backup", "b1", "prod/b1", KEY).number == 2
+    assert signatures.append(storage, "prod", "deletion", "b1", "prod/b1", KEY).number == 2
+
+
+def test_the_rows_of_a_backup_are_signed(storage: Storage) -> None:
+    backup_id = "20260131T134511Z-0a1b2c3d"
+    path = layout.manifest_path("prod", backup_id)
+    storage.put(path, b"manifest")
+    for task, lines in enumerate((b"a\nb\n", b"", b"c\n")):
+        storage.put(layout.parts_path("prod", backup_id, task), lines)
+    link = signatures.append(storage, "prod", "backup", backup_id, path, KEY)
+    assert (link.rows, link.rows_root) == merkle.root([b"a", b"b", b"c"])
 
 
 def test_what_does_not_exist_is_not_signed(storage: Storage) -> None:
     with pytest.raises(NotFound):
-        signatures.append(storage, "prod", "backup", "b1", "prod/b1", KEY)
+        signatures.append(storage, "prod", "deletion", "b1", "prod/b1", KEY)
     assert subjects(storage) == []
 
 
@@ -97,7 +107,7 @@ def test_signed_objects_are_compared(storage: Storage) -> None:
     link = append(storage, "b1")
     assert signatures.require_subject(storage, link) == b"b1"
     storage.put("prod/b1", b"b2")
-    with pytest.raises(SubjectChanged, match="prod, link 1: prod/b1 of backup b1 is not"):
+    with pytest.raises(SubjectChanged, match="prod, link 1: prod/b1 of deletion b1 is not"):
         signatures.require_subject(storage, link)
     storage.delete("prod/b1")
     with pytest.raises(SubjectMissing, match="is not there"):
