@@ -49,6 +49,10 @@ class TooOld(Untrusted):
     """The statement is of an earlier time than the reader requires."""
 
 
+class WrongProof(Untrusted):
+    """A proof does not lead from its row to what was signed."""
+
+
 class ChainFault(Untrusted):
     """A chain of signatures, or what it signs, is not as it was signed."""
 

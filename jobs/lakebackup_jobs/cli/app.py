@@ -164,7 +164,9 @@ _PANELS: Mapping[str, Mapping[str, str | Group]] = {
             {"create": "key.create", "list": "key.list_", **_verbs("key", "test", "rotate")},
         ),
         **_group(
-            "evidence", "Check the evidence that drills and checks leave.", _verbs("evidence", "check")
+            "evidence",
+            "Check the evidence of drills, checks and backups.",
+            _verbs("evidence", "check", "prove"),
         ),
         **_verbs("keep", "config", "notify"),
     },

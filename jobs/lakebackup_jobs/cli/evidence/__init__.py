@@ -1,1 +1,1 @@
-"""The evidence of drills and checks: writing it when a run ends, and the verb `evidence check`."""
+"""The evidence of drills, checks and backups, and the verbs of `evidence`."""

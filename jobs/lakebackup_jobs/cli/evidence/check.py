@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from os import strerror
 from pathlib import Path
 from typing import Any
 
 from lakebackup.errors import NotFound
-from lakebackup.rules.times import parse_time
+from lakebackup.rules.times import format_ts, parse_time
+from lakebackup.signing import inclusion
 from lakebackup.signing.envelope import MAX_BYTES
-from lakebackup.signing.faults import Untrusted
+from lakebackup.signing.faults import TooOld, Untrusted
 from lakebackup.signing.keys import TrustedKeys, load_public, short_id
 from lakebackup.signing.statement import PAGE_SUFFIX, Attestation, Evidence
 from lakebackup.signing.statement import check as check_statement
@@ -30,7 +32,9 @@ def _instant(text: str) -> int:
 @verb()
 def check(
     call: Call,
-    file: Path = argument("FILE", "A file that `drill --evidence` or `verify --evidence` wrote.", ...),
+    file: Path = argument(
+        "FILE", "A file that `drill --evidence`, `verify --evidence` or `evidence prove` wrote.", ...
+    ),
     public_key: list[Path] = option("--public-key FILE", "A public key that you trust; repeatable.", ...),
     retired_key: list[Path] | None = option(
         "--retired-key FILE", "A public key that you do not trust any more; repeatable."
@@ -54,6 +58,12 @@ def check(
     """
     keys = TrustedKeys.of(map(load_public, public_key), map(load_public, retired_key or ()))
     content = _read(file)
+    try:
+        if inclusion.is_proof(content):
+            _check_proof(call, file, inclusion.check(content, keys), earliest_ms)
+            return
+    except Untrusted as untrusted:
+        raise _naming(file, untrusted) from None
     page_file = file.with_name(f"{file.name}{PAGE_SUFFIX}")
     page = _read(page_file) if page_file.exists() else None
     earliest = None if earliest_ms is None else _EPOCH + timedelta(milliseconds=earliest_ms)
@@ -73,6 +83,24 @@ def check(
     )
     if fault is not None:
         raise _naming(file, fault)
+
+
+def _check_proof(call: Call, file: Path, proof: inclusion.Inclusion, earliest_ms: int | None) -> None:
+    link = proof.link
+    if earliest_ms is not None and link.signed_at < earliest_ms * 1000:
+        raise TooOld(
+            f"Backup {link.subject} was signed at {format_ts(link.signed_at // 1000)}.",
+            hint="Give an earlier --after, or get a proof of a later backup.",
+        )
+    values = {"file": str(file), "signed_by": proof.signer.key_id, "fault": None}
+    key, row = short_id(proof.signer.key_id), proof.row
+    backup = f"backup {link.subject} of {link.source} at {format_ts(link.signed_at // 1000)}"
+    size, sha256 = row.get("bytes"), row.get("sha256")
+    sentences = [
+        f"The key {key} signed {backup}.",
+        f"One of its {link.rows:,} files: {row.get('path')}, {size} bytes, SHA-256 {sha256}.",
+    ]
+    call.show({**values, "proved": {"row": row, "link": asdict(link)}}, sentences)
 
 
 def _naming(file: Path, fault: Untrusted) -> Untrusted:

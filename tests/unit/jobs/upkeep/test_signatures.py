@@ -380,3 +380,58 @@ def test_the_settings_name_the_keys(signed: Signed) -> None:
     lab = signed.lab
     lab.monkeypatch.setenv("LAKEBACKUP_SIGNING__PUBLIC_KEYS", json.dumps([str(lab.folder / "host.key.pub")]))
     assert lab.commands.result("verify", "--signatures", "--repo", lab.repository)["findings"] == []
+
+
+def proof_of(signed: Signed) -> Path:
+    """The file of a proof that a file of the second backup was in it."""
+    lab, file = signed.lab, signed.lab.folder / "proof.json"
+    query = f"SELECT path FROM files WHERE backup_id = '{signed.ids[1]}' ORDER BY path DESC LIMIT 1"
+    (row,) = lab.commands.rows("sql", query, "--repo", lab.repository)
+    lab.commands.output("evidence", "prove", row["path"], file, "--repo", lab.repository)
+    return file
+
+
+def test_a_file_is_proved_without_the_repository(signed: Signed) -> None:
+    file = proof_of(signed)
+    shutil.rmtree(signed.lab.repository)
+    words = ("evidence", "check", file, "--public-key", signed.lab.folder / "host.key.pub")
+    (result,) = signed.lab.commands.rows(*words)
+    assert result["proved"]["link"]["subject"] == result["proved"]["row"]["backup_id"] == signed.ids[1]
+    assert "One of its " in signed.lab.commands.output(*words)
+    assert "was signed at" in signed.lab.commands.fails(7, *words, "--after", "2999-01-01")
+
+
+PROOF_TAMPERINGS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "another digest": (lambda f: f.update(row=f["row"].replace('"sha256":"', '"sha256":"0')), "WrongProof"),
+    "another index": (lambda f: f.update(index=f["index"] + 1), "WrongProof"),
+    "a hash more": (lambda f: f["hashes"].append("0" * 64), "WrongProof"),
+    "a signature less": (lambda f: f["link"].update(signatures=[]), "NotSigned"),
+    "another payload": (lambda f: f["link"].update(payloadSha256="0" * 64), "PayloadChanged"),
+    "a field more": (lambda f: f.update(more=1), "Malformed"),
+    "an index that is no number": (lambda f: f.update(index="0"), "Malformed"),
+}
+
+
+@pytest.mark.parametrize("tampering", PROOF_TAMPERINGS)
+def test_a_changed_proof_is_refused(signed: Signed, tampering: str) -> None:
+    change, fault = PROOF_TAMPERINGS[tampering]
+    file = proof_of(signed)
+    fields = json.loads(file.read_text())
+    change(fields)
+    file.write_text(json.dumps(fields))
+    words = ("evidence", "check", file, "--public-key", signed.lab.folder / "host.key.pub", "--json")
+    assert json.loads(signed.lab.commands.fails(7, *words))["error"] == fault
+
+
+def test_what_cannot_be_proved_is_named(signed: Signed) -> None:
+    lab = signed.lab
+    words = ("evidence", "prove", "no/such/file", lab.folder / "p.json", "--repo", lab.repository)
+    assert "The catalog has no file 'no/such/file'" in lab.commands.fails(3, *words)
+    backup_id = lab.backup("text without a key")
+    query = f"SELECT path FROM files WHERE backup_id = '{backup_id}' LIMIT 1"
+    (row,) = lab.commands.rows("sql", query, "--repo", lab.repository)
+    words = ("evidence", "prove", row["path"], lab.folder / "p.json", "--repo", lab.repository)
+    assert "is not signed" in lab.commands.fails(3, *words)
+    file = proof_of(signed)
+    words = ("evidence", "prove", row["path"], file, "--repo", lab.repository)
+    lab.commands.fails(3, *words)
