@@ -32,6 +32,7 @@ from lakebackup.signing.faults import (
     UnknownKey,
     Untrusted,
     WrongPage,
+    WrongProof,
     WrongSignature,
     WrongSubject,
     WrongType,
@@ -176,7 +177,13 @@ def test_tampering_is_found_and_named(name: str) -> None:
 def test_the_corpus_names_every_fault_that_one_file_can_have() -> None:
     faults = {kind for _, kind in TAMPERED.values()}
     # The others depend on what the reader trusts and requires, or on the page beside the file.
-    assert faults == set(Untrusted.__subclasses__()) - {RetiredKey, TooOld, WrongPage, ChainFault}
+    assert faults == set(Untrusted.__subclasses__()) - {
+        RetiredKey,
+        TooOld,
+        WrongPage,
+        WrongProof,
+        ChainFault,
+    }
 
 
 def test_a_retired_key_vouches_for_nothing() -> None:
