@@ -23,6 +23,8 @@ from lakebackup.rows.backups import Backup, Scope
 from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rules import layout
 from lakebackup.storage.nesting import require_no_repository
+from lakebackup.store import data_keys
+from lakebackup.store.data_keys import RunEncryption
 from lakebackup.store.manifest import Manifest
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.tombstones import require_recorded
@@ -91,6 +93,7 @@ class SnapshotBackup(Source[InProgress]):
     def __init__(self, workspace: Workspace, request: SnapshotRequest) -> None:
         super().__init__(workspace)
         self.request = request
+        self.encryption = RunEncryption.of(request.recipients)
         self.reader = workspace.reader()
         self.next: Snapshot | None = None
         self._layout = layout_of(request.layout)
@@ -199,6 +202,9 @@ class SnapshotBackup(Source[InProgress]):
                 hint="Run the same command again: it starts over.",
             )
         shares, _ = recorded
+        key = None
+        if self.encryption is not None and draft.amount.copies:
+            key = self.encryption.stored_key(work.storage, work.source, draft.backup_id)
         job = CopyJob(
             uri=work.storage.uri,
             destination=work.destination,
@@ -207,6 +213,8 @@ class SnapshotBackup(Source[InProgress]):
             number=draft.number,
             level=draft.level,
             parent=draft.parent,
+            key=key,
+            key_ids=tuple(data_keys.key_ids(work.storage, work.source, draft.backup_id)) if key else (),
             plan=shares,
             pack_below=draft.pack_below,
             codec=draft.codec,
