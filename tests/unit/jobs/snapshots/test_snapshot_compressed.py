@@ -338,7 +338,9 @@ def test_verify_decode_compares_the_contents_of_frames(folder: Folder) -> None:
     (row,) = (row for row in folder.rows().values() if row["name"] == "text")
     forged = row | {"sha256": "0" * 64}
     reader = CatalogReader(str(folder.root))
-    columns = ("backup_id", "destination", "path", "position", "codec", "stored_bytes", "bytes", "sha256")
+    columns = (
+        "backup_id", "destination", "path", "position", "codec", "stored_bytes", "key_id", "bytes", "sha256",
+    )  # fmt: skip
     look = CheckMembers("c" * 8, 0, reader.destinations())
     assert list(look.look([{name: row[name] for name in columns}])) == []
     for wrong in (
