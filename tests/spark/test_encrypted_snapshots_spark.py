@@ -37,13 +37,13 @@ def test_spark_copies_and_restores_what_a_rebuilt_catalog_knows(
         "SELECT * FROM data_keys ORDER BY key_id, recipient",
         "SELECT name, key_id, codec, stored_bytes FROM snapshot_files ORDER BY name, added_in",
     )
-    before = [cli.rows("sql", query) for query in queries]
-    assert first_id in {row["backup_id"] for row in before[0]}
+    rows = [cli.rows("sql", query) for query in queries]
+    assert first_id in {row["backup_id"] for row in rows[0]}
     shutil.move(repository / "catalog", tmp_path / "lost")
     host.has()
     cli.output("catalog", "rebuild")
-    assert [cli.rows("sql", query) for query in queries] == before
-    assert cli.rows("sql", queries[0], "--engine", "spark") == before[0]
+    assert [cli.rows("sql", query) for query in queries] == rows
+    assert cli.rows("sql", queries[0], "--engine", "spark") == rows[0]
     host.has(identity_file=keys.file)
     assert cli.result("verify", "--decode", *on_spark)["damaged"] == 0
     cli.output("restore", "snapshot", "--to", tmp_path / "out", "--layout", "flat", *on_spark)

@@ -145,8 +145,8 @@ class ObjectSealer:
     def chunks(self, content: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the stored bytes of a whole content, in pieces that are not empty."""
         for piece in content:
-            if stored := self.update(piece):
-                yield stored
+            if sealed_piece := self.update(piece):
+                yield sealed_piece
         yield self.finish()
 
     def _take_prefix(self) -> bytes:

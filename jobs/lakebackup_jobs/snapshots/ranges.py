@@ -81,7 +81,7 @@ class Ranges:
             if not self._window_start <= start < self._window_start + len(self._window):
                 end = self._stops[bisect_right(self._starts, start) - 1]
                 length = min(_WINDOW, end - start)
-                self._window = memoryview(self._get(start, length))
+                self._window = memoryview(self._read_range(start, length))
                 self._window_start = start
                 if not self._window:
                     if size is None:
@@ -91,7 +91,7 @@ class Ranges:
             start += len(chunk)
             yield chunk
 
-    def _get(self, start: int, length: int) -> bytes:
+    def _read_range(self, start: int, length: int) -> bytes:
         if self._keys is None:
             return self._storage.get(self._path, start=start, length=length)
         if self._content is None:

@@ -78,8 +78,8 @@ class CopyJob(PartTask):
         """
         for row in read_part(storage, layout.parts_path(self.source, self.backup_id, task)):
             if row.format == "file" and row.key_id is not None:
-                others = [key_id for key_id in self.key_ids if key_id != row.key_id]
-                working.delete(storage, [layout.with_key_id(row.path, key_id) for key_id in others])
+                paths = {layout.with_key_id(row.path, key_id) for key_id in self.key_ids}
+                working.delete(storage, paths - {row.path})
 
     def write(self, storage: Storage, task: int) -> list[DataFile]:
         return _Copier(self, storage, task).copy()

@@ -21,7 +21,7 @@ from lakebackup.encryption.objects import MAGIC
 from lakebackup_jobs.cli import main
 
 SECRET = b"secret row of a customer; "
-TAKEN = 1_700_000_000_000
+FIRST_MS = 1_700_000_000_000
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ class Database:
 
     def back_up(self, *flags: str) -> dict[str, Any]:
         self._backups += 1
-        taken_at = str(TAKEN + 3_600_000 * self._backups)
+        taken_at = str(FIRST_MS + 3_600_000 * self._backups)
         return self.commands.result("backup", "snapshot", self.tree, "--taken-at", taken_at, *flags)
 
     def restored(self, *flags: str) -> dict[str, bytes]:
@@ -121,7 +121,7 @@ def test_a_host_with_public_keys_makes_backups_that_an_identity_restores(
     host.has(identity_file=keys.file)
     assert commands.result("key", "test", keys.file)["opened"] == 2
     assert database.restored() == database.files()
-    assert database.restored("--to-time", str(TAKEN + 4_000_000)) == first
+    assert database.restored("--to-time", str(FIRST_MS + 4_000_000)) == first
     select = "SELECT * FROM snapshot_files WHERE name = 'noise'"
     assert database.restored("--select", select) == {"noise": first["noise"]}
     for mode in ("--decode", "--restore"):
