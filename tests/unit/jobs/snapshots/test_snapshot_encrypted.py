@@ -122,7 +122,7 @@ def test_a_host_with_public_keys_makes_backups_that_an_identity_restores(
     assert commands.result("key", "test", keys.file)["opened"] == 2
     assert database.restored() == database.files()
     assert database.restored("--to-time", str(FIRST_MS + 4_000_000)) == first
-    select = "SELECT * FROM snapshot_files WHERE name = 'noise'"
+    select = "SELECT * FROM snapshot_files WHERE name = 'noise' AND added_in = 1"
     assert database.restored("--select", select) == {"noise": first["noise"]}
     for mode in ("--decode", "--restore"):
         assert commands.result("verify", mode)["damaged"] == 0
