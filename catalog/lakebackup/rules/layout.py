@@ -256,13 +256,14 @@ def snapshot_path(
     """
     parts = [encode_name(part) for part in (scope, region, *name.split("/"))]
     path = snapshot_folder(source, backup_id) + "/".join(parts)
-    if len(path) > _MAX_PATH_BYTES:
+    suffix = "" if key_id is None else f".{key_id}{ENCRYPTED_SUFFIX}"
+    if len(path + suffix) > _MAX_PATH_BYTES:
         path = snapshot_folder(source, backup_id) + "/".join([*parts[:2], encode_name(name, longest=0)])
     if compressed:
         path += ZSTD_SUFFIX
     elif path.lower().endswith(ZSTD_SUFFIX):  # some storages take upper and lower case as the same
         path = f"{path[:-4]}%2E{path[-3:]}"
-    return path if key_id is None else f"{path}.{key_id}{ENCRYPTED_SUFFIX}"
+    return path + suffix
 
 
 def with_key_id(path: str, key_id: str) -> str:
