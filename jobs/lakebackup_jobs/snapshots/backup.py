@@ -242,14 +242,25 @@ class SnapshotBackup(Source[InProgress]):
 
     def finish(self, draft: InProgress) -> None:
         work = self.workspace
+        reader = work.reader()
+        if self.encryption is not None:
+            self._warn_of_files_in_clear(reader)
         try:
-            export_manifest(work.reader(), work.storage, draft.backup_id)
+            export_manifest(reader, work.storage, draft.backup_id)
         except LakebackupError as error:  # the backup itself is complete
             work.reporter.warning(
                 f"the manifest for other tools could not be written beside backup {draft.backup_id}: "
                 f"{error.message} Write it with `lakebackup catalog manifest`"
             )
         clear(work.storage, self._folder(draft))
+
+    def _warn_of_files_in_clear(self, reader: CatalogReader) -> None:
+        (row,) = reader.rows("snapshot_in_clear", source=self.workspace.source)
+        if row["files"]:
+            self.workspace.reporter.warning(
+                f"{row['files']} files of this backup are not encrypted, since an earlier backup stored them in "
+                "clear and they did not change; --mode full stores them again"
+            )
 
     def result(self, draft: InProgress, backup: Backup) -> dict[str, Any]:
         return {

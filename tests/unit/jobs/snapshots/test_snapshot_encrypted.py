@@ -59,10 +59,18 @@ class Database:
         (self.tree / name).parent.mkdir(exist_ok=True)
         (self.tree / name).write_bytes(data)
 
-    def back_up(self, *flags: str) -> dict[str, Any]:
+    def run(self, *flags: str) -> tuple[int, str, str]:
+        """Back up the folder; returns the exit code, the output and the standard error."""
         self._backups += 1
         taken_at = str(FIRST_MS + 3_600_000 * self._backups)
-        return self.commands.result("backup", "snapshot", self.tree, "--taken-at", taken_at, *flags)
+        return self.commands.run("backup", "snapshot", self.tree, "--taken-at", taken_at, *flags, "--json")
+
+    def back_up(self, *flags: str) -> dict[str, Any]:
+        """Back up the folder; returns the result."""
+        code, output, err = self.run(*flags)
+        assert code == 0, err
+        result: dict[str, Any] = json.loads(output.splitlines()[-1])
+        return result
 
     def restored(self, *flags: str) -> dict[str, bytes]:
         self._restores += 1
@@ -178,7 +186,9 @@ def test_a_file_that_is_taken_over_keeps_its_object_and_its_key(
     host.has(keys.recipient)
     shutil.copy(database.tree / "noise", database.tree / "same")
     database.write("new", SECRET * 2)
-    assert database.back_up("--find-same")["copied"] == 2
+    output = database.run("--find-same")[1]
+    assert json.loads(output.splitlines()[-1])["copied"] == 2
+    assert "5 files of this backup are not encrypted, since an earlier backup stored them in clear" in output
     rows = database.rows()
     assert (rows["same"]["path"], rows["same"]["key_id"]) == (rows["noise"]["path"], None)
     key_id = rows["new"]["key_id"]
@@ -195,7 +205,7 @@ def test_a_file_that_is_taken_over_keeps_its_object_and_its_key(
     assert not (tmp_path / "no").exists()
     host.has(keys.recipient, identity_file=keys.file)
     assert database.restored() == database.files()
-    database.back_up("--mode", "full")
+    assert "in clear" not in database.run("--mode", "full")[1]
     assert all(row["key_id"] for row in database.rows().values())
     assert database.restored() == database.files()
 
