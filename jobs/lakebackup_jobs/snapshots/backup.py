@@ -258,8 +258,8 @@ class SnapshotBackup(Source[InProgress]):
         (row,) = reader.rows("snapshot_in_clear", source=self.workspace.source)
         if row["files"]:
             self.workspace.reporter.warning(
-                f"{row['files']} files of this backup are not encrypted, since an earlier backup stored them in "
-                "clear and they did not change; --mode full stores them again"
+                f"{row['files']} files of this backup are not encrypted, since an earlier backup stored them "
+                "in clear and they did not change; --mode full stores them again"
             )
 
     def result(self, draft: InProgress, backup: Backup) -> dict[str, Any]:
