@@ -50,8 +50,8 @@ Mode = Literal["stat", "hash", "decode"]
 Outcome = tuple[Literal["ok", "missing", "changed", "damaged", "unconfirmed", "orphan"], str | None]
 OK: Outcome = ("ok", None)
 _NOT_DECODED: Outcome = ("ok", "not decoded: it is encrypted, and no identity is set")
-#: The formats of the objects with files of snapshots. `CheckMembers` reads the files.
-SNAPSHOT_OBJECTS = ("file", "pack")
+# The formats of the objects with files of snapshots. `CheckMembers` reads the files.
+_SNAPSHOT_OBJECTS = ("file", "pack")
 #: The cost of opening a file, as the number of bytes that could be hashed in that time.
 OPEN_COST = 64 << 10
 _BATCH = 1_000
@@ -176,7 +176,7 @@ class CheckFiles(Look):
             return _compare_sha256(hashlib.sha256(data).hexdigest(), file) or self._decode(data, file)
         if outcome := _compare_sha256(storage.sha256(path), file):
             return outcome
-        if self.mode == "decode" and file["format"] in SNAPSHOT_OBJECTS and self._is_locked(file):
+        if self.mode == "decode" and file["format"] in _SNAPSHOT_OBJECTS and self._is_locked(file):
             return _NOT_DECODED
         if self.mode == "decode" and file["format"] == LOG:
             return _decode_log(storage, file, self.keys)
