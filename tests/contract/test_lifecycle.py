@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.support.faults import expire_leases
 from tests.support.life_cases import (
+    EncryptedSnapshotCase,
     LifeCase,
     LinesCase,
     LocalTopicsCase,
@@ -99,7 +100,7 @@ def test_the_next_backup_holds_what_is_new(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@for_kinds(LinesCase, SnapshotCase, ManifestCase)
+@for_kinds(LinesCase, SnapshotCase, EncryptedSnapshotCase, ManifestCase)
 def test_after_a_kill_at_any_step_the_next_run_completes_the_backup(
     kind: type[LifeCase], tmp_path: Path
 ) -> None:
@@ -116,7 +117,7 @@ def test_after_a_kill_at_any_step_the_next_run_completes_the_backup(
     assert step > 8
 
 
-@for_kinds(*RESUMED, LINES_ON_SPARK, LOCAL_TOPICS, TOPICS)
+@for_kinds(*RESUMED, EncryptedSnapshotCase, LINES_ON_SPARK, LOCAL_TOPICS, TOPICS)
 def test_a_backup_that_is_killed_many_times_ends_as_one_backup(case: LifeCase) -> None:
     """Each run continues the work of the previous one and dies at a later step."""
     earlier_ids, steps = case.ids(), {}
@@ -169,7 +170,7 @@ def test_finished_tasks_are_not_repeated(tmp_path: Path) -> None:
     case.assert_whole()
 
 
-@for_kinds(*RESUMED, LOCAL_TOPICS, TOPICS)
+@for_kinds(*RESUMED, EncryptedSnapshotCase, LOCAL_TOPICS, TOPICS)
 def test_the_draft_of_another_request_is_discarded(case: LifeCase) -> None:
     earlier_ids = case.ids()
     case.killed("put manifest.json")

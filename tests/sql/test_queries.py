@@ -147,7 +147,8 @@ COMPARED = pa.unify_schemas(
     [
         LISTED,
         relation(
-            "change same_destination same_path same_codec same_sha256 first_scope first_region first_name",
+            "change same_destination same_path same_codec same_key_id same_sha256 first_scope first_region "
+            "first_name",
             "added_in same_position same_stored_bytes",
         ),
     ]

@@ -49,6 +49,7 @@ def test_a_statement_has_an_area_that_callers_need_not_know() -> None:
         "0016_folders",
         "0017_compression",
         "0018_data_keys",
+        "0019_encrypted_snapshots",
     )
     with pytest.raises(KeyError, match="no statement queries/prune/prune_cuts"):
         load("queries", "prune/prune_cuts")

@@ -330,6 +330,10 @@ def _kind(path: str) -> str:
         return f"checksum of {'rows' if path.endswith('.parquet.crc') else 'commit'}"
     if path.startswith("audit/") and path.endswith(".json"):
         return "audit"
+    if "/data-keys/" in path:
+        return "data key"
+    if path.endswith(".enc"):  # the name of the file, and the id of a data key
+        path = path.removesuffix(".enc").rpartition(".")[0]
     return {"data": "data", "keys": "keys", "jsonl": "part", "parquet": f"rows of {path.split('/')[0]}"}.get(
         path.rpartition(".")[2], path.rpartition("/")[2]
     )

@@ -19,15 +19,20 @@ from tests.support.made_backups import MadeBackups
 from tests.support.runs import Lab
 from tests.support.stored import stored_contents
 
+from lakebackup.encryption.objects import Keyring
+from lakebackup.encryption.recipients import Identities, new_identity
 from lakebackup.errors import EnvironmentProblem, UsageProblem
 from lakebackup.plan import splits
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
+from lakebackup.store import data_keys
+from lakebackup_jobs.lifecycle.keyring import open_key
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots.backup import SnapshotBackup
 from lakebackup_jobs.snapshots.import_manifest import ManifestImport, ManifestRequest
 from lakebackup_jobs.snapshots.import_manifest import run as import_manifest
+from lakebackup_jobs.snapshots.ranges import Ranges
 from lakebackup_jobs.snapshots.request import SnapshotRequest
 from lakebackup_jobs.topics.backup import TopicsBackup
 
@@ -194,6 +199,38 @@ class SnapshotCase(LifeCase):
 
     def expected_contents(self) -> dict[str, bytes]:
         return SNAPSHOTS["s2"]
+
+
+class EncryptedSnapshotCase(SnapshotCase):
+    """The same, encrypted. The runs do not know the identity, so each run has a key of its own."""
+
+    STATES = ("put begun.json", "put data key", "put rows of db", "put c", "put part")
+
+    def __init__(self, folder: Path) -> None:
+        text, self._recipient = new_identity()
+        self._identity_file = folder / "identity"
+        folder.mkdir(exist_ok=True)
+        self._identity_file.touch(mode=0o600)
+        self._identity_file.write_text(text)
+        super().__init__(folder)
+
+    def request(self, **changes: Any) -> SnapshotRequest:
+        return super().request(**{"recipients": (self._recipient,)} | changes)
+
+    def contents(self) -> dict[str, bytes]:
+        storage, identities = open_storage(str(self.root)), Identities.load(self._identity_file)
+        rows = select_rows(self.root, "SELECT DISTINCT source, backup_id, key_id FROM data_keys")
+        keys = Keyring(open_key(identities, data_keys.read(storage, **row)) for row in rows)
+        files = select_rows(self.root, "SELECT * FROM snapshot_files WHERE gone_in IS NULL")
+        columns = ("position", "stored_bytes", "codec", "bytes")
+        return {
+            row["name"]: b"".join(
+                Ranges(storage, row["path"], [(row["position"], row["stored_bytes"])], keys).contents(
+                    *(row[name] for name in columns)
+                )
+            )
+            for row in files
+        }
 
 
 class ManifestCase(LifeCase):

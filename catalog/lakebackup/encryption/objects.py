@@ -17,16 +17,19 @@ from typing import Literal, Protocol
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
+from lakebackup.encryption import segments
 from lakebackup.encryption.segments import KEY_BYTES, ReadRange, SealedObject, Sealer, stored_bytes
 from lakebackup.errors import Damaged
 
 MAGIC = b"LKBENC1\n"
 KEY_ID_BYTES = 8
 PREFIX_BYTES = len(MAGIC) + KEY_ID_BYTES
-#: A data file of topics, or the key filter of one.
-Kind = Literal["data", "keys"]
+#: A data file of topics, the key filter of one, or an object with files of a snapshot.
+Kind = Literal["data", "keys", "files"]
 #: Topic, epoch, partition and first offset of a data file. Its key filter has those of the file.
 FileName = tuple[str, str, str, int]
+#: What distinguishes an object from all others of its data key. Of an object of a snapshot, it is the path.
+BoundName = FileName | tuple[str]
 
 
 class NamedFile(Protocol):
@@ -57,6 +60,11 @@ def key_id_of(prefix: bytes) -> str | None:
 def sealed_bytes(content_bytes: int) -> int:
     """Return the size of an encrypted object whose content has `content_bytes`."""
     return PREFIX_BYTES + stored_bytes(content_bytes)
+
+
+def opened_bytes(object_bytes: int) -> int | None:
+    """Return the size of the content of an encrypted object of `object_bytes`; None if none has that size."""
+    return segments.content_bytes(object_bytes - PREFIX_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +99,7 @@ class BackupKey:
     def key_id(self) -> str:
         return self.data_key.key_id
 
-    def sealer(self, kind: Kind, name: FileName) -> ObjectSealer:
+    def sealer(self, kind: Kind, name: BoundName) -> ObjectSealer:
         """Return what encrypts one object."""
         return ObjectSealer(self, kind, name)
 
@@ -102,12 +110,12 @@ class BackupKey:
         """
         return lambda start: self.sealer("data", (*partition, start))
 
-    def seal(self, kind: Kind, name: FileName, content: bytes) -> bytes:
+    def seal(self, kind: Kind, name: BoundName, content: bytes) -> bytes:
         """Encrypt a small object."""
         sealer = self.sealer(kind, name)
         return sealer.update(content) + sealer.finish()
 
-    def bound_name(self, kind: Kind, name: FileName) -> str:
+    def bound_name(self, kind: Kind, name: BoundName) -> str:
         """Return the name that is bound to an object."""
         return json.dumps([self.key_id, self.source, self.backup_id, kind, *name])
 
@@ -115,7 +123,7 @@ class BackupKey:
 class ObjectSealer:
     """Encrypts one object, piece by piece."""
 
-    def __init__(self, key: BackupKey, kind: Kind, name: FileName) -> None:
+    def __init__(self, key: BackupKey, kind: Kind, name: BoundName) -> None:
         self._prefix = MAGIC + bytes.fromhex(key.key_id)
         self._sealer = Sealer(key.data_key.key, key.bound_name(kind, name))
         self._content = 0
@@ -133,6 +141,13 @@ class ObjectSealer:
     def finish(self) -> bytes:
         """Return the rest of the stored bytes."""
         return self._take_prefix() + self._sealer.finish()
+
+    def chunks(self, content: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the stored bytes of a whole content, in pieces that are not empty."""
+        for piece in content:
+            if sealed_piece := self.update(piece):
+                yield sealed_piece
+        yield self.finish()
 
     def _take_prefix(self) -> bytes:
         prefix, self._prefix = self._prefix, b""
@@ -157,7 +172,7 @@ class Keyring(Mapping[str, BackupKey]):
     def __repr__(self) -> str:
         return f"Keyring({', '.join(self._keys)})"
 
-    def open(self, path: str, kind: Kind, name: FileName, size: int, read_range: ReadRange) -> SealedObject:
+    def open(self, path: str, kind: Kind, name: BoundName, size: int, read_range: ReadRange) -> SealedObject:
         """Return the content of an encrypted object as a stream, which raises Damaged where it is damaged.
 
         `size` is that of the stored object, and `read_range` reads its bytes. Raises Damaged if the object is

@@ -15,8 +15,9 @@ class SnapshotFile(Row):
     It is stored as `[position, position + stored_bytes)` of the object at `path`, which may hold many files:
     as it is, or as one zstd frame. `sha256` is of its contents. Several files may share the same bytes. When
     `bytes` and `sha256` are None, the file was imported without them and never counts as unchanged. When
-    `codec` and `stored_bytes` are None, it is stored as it is. `ctime_ns` and `inode` tell whether a file of
-    the same size and time is still the same file.
+    `codec` and `stored_bytes` are None, it is stored as it is. `key_id` is the data key of the object: of an
+    encrypted one, `position` and `stored_bytes` are of its content. `ctime_ns` and `inode` tell whether a
+    file of the same size and time is still the same file.
     """
 
     source: str
@@ -38,6 +39,7 @@ class SnapshotFile(Row):
     inode: int | None = None
     codec: Literal["none", "zstd"] | None = None
     stored_bytes: int | None = None
+    key_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,10 +23,12 @@ from lakebackup.rules.patterns import check_topic_name
 
 #: Version of the JSON objects that carry their own SHA-256.
 FORMAT = 1
-#: Version of the manifest of a backup whose files may be compressed, which earlier versions cannot read.
-COMPRESSED_FORMAT = 2
+#: Version of the manifest of a snapshot that may be compressed or encrypted. Earlier versions refuse it.
+ENCODED_FORMAT = 2
 #: The end of the name of an object that is one zstd frame.
 ZSTD_SUFFIX = ".zst"
+#: The end of the name of an encrypted object of a snapshot.
+ENCRYPTED_SUFFIX = ".enc"
 ROOT_FILE = "lakebackup.json"
 CATALOG_FOLDER = "catalog"
 LEASES_FOLDER = "leases"
@@ -237,21 +239,37 @@ def data_key_path(source: str, backup_id: str, key_id: str) -> str:
 
 
 def snapshot_path(
-    source: str, backup_id: str, scope: str, region: str, name: str, *, compressed: bool = False
+    source: str,
+    backup_id: str,
+    scope: str,
+    region: str,
+    name: str,
+    *,
+    compressed: bool = False,
+    key_id: str | None = None,
 ) -> str:
     """The object with one file of a snapshot. Its path has the file's name, or a digest of a long one.
 
     The path of a compressed file ends in `.zst`. That of another file does not, whatever the file's name is.
+    `key_id`: the data key that encrypts it. It is in the path, so that runs with different keys do not write
+    the same object.
     """
     parts = [encode_name(part) for part in (scope, region, *name.split("/"))]
     path = snapshot_folder(source, backup_id) + "/".join(parts)
-    if len(path) > _MAX_PATH_BYTES:
+    suffix = "" if key_id is None else f".{key_id}{ENCRYPTED_SUFFIX}"
+    if len(path + suffix) > _MAX_PATH_BYTES:
         path = snapshot_folder(source, backup_id) + "/".join([*parts[:2], encode_name(name, longest=0)])
     if compressed:
-        return path + ZSTD_SUFFIX
-    if path.lower().endswith(ZSTD_SUFFIX):  # some storages take upper and lower case as the same
-        return f"{path[:-4]}%2E{path[-3:]}"
-    return path
+        path += ZSTD_SUFFIX
+    elif path.lower().endswith(ZSTD_SUFFIX):  # some storages take upper and lower case as the same
+        path = f"{path[:-4]}%2E{path[-3:]}"
+    return path + suffix
+
+
+def with_key_id(path: str, key_id: str) -> str:
+    """The path that an encrypted object with one file of a snapshot would have with another data key."""
+    stem = path.removesuffix(ENCRYPTED_SUFFIX).rpartition(".")[0]
+    return f"{stem}.{key_id}{ENCRYPTED_SUFFIX}"
 
 
 def pack_path(source: str, backup_id: str, task: int, number: int, attempt: str) -> str:

@@ -25,7 +25,7 @@ from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rows.tables import as_row, json_line
 from lakebackup.rows.topics import Group
 from lakebackup.rules import layout
-from lakebackup.rules.layout import COMPRESSED_FORMAT, FORMAT
+from lakebackup.rules.layout import ENCODED_FORMAT, FORMAT
 from lakebackup.storage import MANY, AlreadyExists, Storage, working
 
 if TYPE_CHECKING:
@@ -91,14 +91,14 @@ def read_parts(storage: Storage, source: str, backup_id: str, parts: int) -> Ite
         yield from read_part(storage, layout.parts_path(source, backup_id, task))
 
 
-def write_manifest(storage: Storage, path: str, manifest: Manifest) -> None:
+def write_manifest(storage: Storage, path: str, manifest: Manifest, *, encrypted: bool = False) -> None:
     """Put the manifest of a backup. Replaces an older one.
 
-    A version of lakebackup that does not know compressed snapshots refuses the manifest of one.
+    A version of lakebackup that does not know compressed or encrypted snapshots refuses the manifest of one.
     """
     backup = manifest.backup
-    is_compressed = backup.source_kind == SNAPSHOT and backup.codec != "null"
-    version = COMPRESSED_FORMAT if is_compressed else FORMAT
+    is_encoded = backup.source_kind == SNAPSHOT and (encrypted or backup.codec != "null")
+    version = ENCODED_FORMAT if is_encoded else FORMAT
     put_sealed(storage, path, {"format": version, **as_row(manifest)})
 
 
@@ -109,7 +109,7 @@ def read_manifest(storage: Storage, path: str) -> Manifest:
 
 def parse_manifest(content: bytes, path: str) -> Manifest:
     """Parse the content of the manifest at `path`. Raises Damaged and UsageProblem, as `read_record`."""
-    manifest = _parse(content, path, Manifest, _RESTORE_HINT, newest=COMPRESSED_FORMAT)
+    manifest = _parse(content, path, Manifest, _RESTORE_HINT, newest=ENCODED_FORMAT)
     backup = manifest.backup
     for row in manifest.rows:
         if (row.backup_id, row.source) != (backup.backup_id, backup.source):

@@ -53,7 +53,8 @@ def publish(workspace: Workspace, manifest: Manifest, lease: Lease, *, encrypted
     """
     storage, backup = workspace.storage, manifest.backup
     lease.renew()
-    sidecar.write_manifest(storage, layout.manifest_path(backup.source, backup.backup_id), manifest)
+    path = layout.manifest_path(backup.source, backup.backup_id)
+    sidecar.write_manifest(storage, path, manifest, encrypted=encrypted)
     writer = workspace.writer()
     if encrypted:
         key_objects = data_keys.of_backup(storage, backup.source, backup.backup_id)

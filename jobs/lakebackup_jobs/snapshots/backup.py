@@ -23,6 +23,8 @@ from lakebackup.rows.backups import Backup, Scope
 from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rules import layout
 from lakebackup.storage.nesting import require_no_repository
+from lakebackup.store import data_keys
+from lakebackup.store.data_keys import RunEncryption
 from lakebackup.store.manifest import Manifest
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.tombstones import require_recorded
@@ -91,6 +93,7 @@ class SnapshotBackup(Source[InProgress]):
     def __init__(self, workspace: Workspace, request: SnapshotRequest) -> None:
         super().__init__(workspace)
         self.request = request
+        self.encryption = RunEncryption.of(request.recipients)
         self.reader = workspace.reader()
         self.next: Snapshot | None = None
         self._layout = layout_of(request.layout)
@@ -199,6 +202,9 @@ class SnapshotBackup(Source[InProgress]):
                 hint="Run the same command again: it starts over.",
             )
         shares, _ = recorded
+        key = None
+        if self.encryption is not None and draft.amount.copies:
+            key = self.encryption.stored_key(work.storage, work.source, draft.backup_id)
         job = CopyJob(
             uri=work.storage.uri,
             destination=work.destination,
@@ -207,6 +213,8 @@ class SnapshotBackup(Source[InProgress]):
             number=draft.number,
             level=draft.level,
             parent=draft.parent,
+            key=key,
+            key_ids=tuple(data_keys.key_ids(work.storage, work.source, draft.backup_id)) if key else (),
             plan=shares,
             pack_below=draft.pack_below,
             codec=draft.codec,
@@ -234,14 +242,25 @@ class SnapshotBackup(Source[InProgress]):
 
     def finish(self, draft: InProgress) -> None:
         work = self.workspace
+        reader = work.reader()
+        if self.encryption is not None:
+            self._warn_of_files_in_clear(reader)
         try:
-            export_manifest(work.reader(), work.storage, draft.backup_id)
+            export_manifest(reader, work.storage, draft.backup_id)
         except LakebackupError as error:  # the backup itself is complete
             work.reporter.warning(
                 f"the manifest for other tools could not be written beside backup {draft.backup_id}: "
                 f"{error.message} Write it with `lakebackup catalog manifest`"
             )
         clear(work.storage, self._folder(draft))
+
+    def _warn_of_files_in_clear(self, reader: CatalogReader) -> None:
+        (row,) = reader.rows("snapshot_in_clear", source=self.workspace.source)
+        if row["files"]:
+            self.workspace.reporter.warning(
+                f"{row['files']} files of this backup are not encrypted, since an earlier backup stored them "
+                "in clear and they did not change; --mode full stores them again"
+            )
 
     def result(self, draft: InProgress, backup: Backup) -> dict[str, Any]:
         return {

@@ -112,6 +112,8 @@ class ManifestImport(Source[Imported]):
         self.home = workspace.destination
         self.roots = self.reader.destinations().including(self.home, workspace.storage.uri)
         self.files = self.bytes = self.unknown = self.compressed = self.latest = 0
+        keys = self.reader.rows("data_keys_to_check", backup_ids="")
+        self.key_ids = {(row["destination"], row["key_id"]) for row in keys}
         self.tables: dict[str, set[str]] = {}
         self.wrong: list[str] = []
         self.count_wrong = 0
@@ -226,6 +228,8 @@ class ManifestImport(Source[Imported]):
             return f"{label}: {entry.location:.200} is not there"
         if entry.position + (entry.stored_bytes or 0) > size:
             return f"{label}: it should end behind its object, which has {size} bytes"
+        if entry.key_id is not None and (destination, entry.key_id) not in self.key_ids:
+            return f"{label}: it is encrypted with data key {entry.key_id}, which the catalog does not know"
         try:
             sha256 = entry.sha256 or self._sha256(destination, path, entry, size)
         except Damaged as error:
@@ -248,6 +252,7 @@ class ManifestImport(Source[Imported]):
             "position": entry.position,
             "codec": entry.codec,
             "stored_bytes": entry.stored_bytes,
+            "key_id": entry.key_id,
         }
 
     def _sha256(self, destination: str, path: str, entry: Entry, size: int) -> str:

@@ -1,6 +1,7 @@
 """Reads files from an object, one after the other, in few large requests.
 
-Parts that are close to each other are merged into one range, which is read in windows of 8 MiB.
+Parts that are close to each other are merged into one range, which is read in windows of 8 MiB. Parts of an
+encrypted object are parts of its content.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
+from lakebackup.encryption.objects import Keyring
+from lakebackup.encryption.segments import SEGMENT_BYTES, SealedObject
 from lakebackup.errors import Damaged
 from lakebackup.formats.snapshots.compression import decompressed
 from lakebackup.storage import Storage
@@ -22,10 +25,18 @@ class Ranges:
     """The bytes of some `parts` of an object.
 
     Each part is (position, bytes); bytes None: to the object's end. The parts come in ascending order.
+    `keys`: the data keys that open the object; None: it is not encrypted.
     """
 
-    def __init__(self, storage: Storage, path: str, parts: Sequence[tuple[int, int | None]]) -> None:
-        self._storage, self._path = storage, path
+    def __init__(
+        self,
+        storage: Storage,
+        path: str,
+        parts: Sequence[tuple[int, int | None]],
+        keys: Keyring | None = None,
+    ) -> None:
+        self._storage, self._path, self._keys = storage, path, keys
+        self._content: SealedObject | None = None
         self._window = memoryview(b"")
         self._window_start = 0
         self._starts: list[int] = []
@@ -63,14 +74,14 @@ class Ranges:
     def read(self, start: int, size: int | None) -> Iterator[memoryview]:
         """Yield the bytes of one of the parts, in chunks.
 
-        Raises NotFound (no such object), Damaged (the object ends too early).
+        Raises NotFound (no such object), Damaged (the object ends too early, or does not decrypt).
         """
         stop = sys.maxsize if size is None else start + size
         while start < stop:
             if not self._window_start <= start < self._window_start + len(self._window):
                 end = self._stops[bisect_right(self._starts, start) - 1]
                 length = min(_WINDOW, end - start)
-                self._window = memoryview(self._storage.get(self._path, start=start, length=length))
+                self._window = memoryview(self._read_range(start, length))
                 self._window_start = start
                 if not self._window:
                     if size is None:
@@ -79,3 +90,23 @@ class Ranges:
             chunk = self._window[start - self._window_start : stop - self._window_start]
             start += len(chunk)
             yield chunk
+
+    def _read_range(self, start: int, length: int) -> bytes:
+        if self._keys is None:
+            return self._storage.get(self._path, start=start, length=length)
+        if self._content is None:
+            self._content = self._open(self._keys)
+        return self._content.content(start, length)
+
+    def _open(self, keys: Keyring) -> SealedObject:
+        """Open the encrypted object. Its first bytes are read at once: they hold all of a small file."""
+        storage, path = self._storage, self._path
+        size = storage.stat(path).bytes
+        beginning = storage.get(path, start=0, length=SEGMENT_BYTES)
+
+        def read_range(start: int, length: int) -> bytes:
+            if start + length <= len(beginning):
+                return beginning[start : start + length]
+            return storage.get(path, start=start, length=length)
+
+        return keys.open(path, "files", (path,), size, read_range)

@@ -32,7 +32,8 @@ class SnapshotRequest(requests.RunRequest):
 
     `paths`: trees of one layout. `snapshots`: ids; if empty, the newest snapshot, or with `everything` all
     that are newer than the newest backup. `always`: patterns of the names of files that are always copied.
-    `codec`: how files are stored. `pack_below` in bytes; `taken_at` in ms since 1970 UTC. `trust_mtime`:
+    `codec`: how files are stored. `recipients`: who can read the files that are copied; without recipients
+    they are not encrypted. `pack_below` in bytes; `taken_at` in ms since 1970 UTC. `trust_mtime`:
     ignore the inode and ctime of a file when it is compared.
     """
 
@@ -43,6 +44,7 @@ class SnapshotRequest(requests.RunRequest):
     everything: bool = False
     always: tuple[str, ...] = ALWAYS
     codec: CodecChoice = "auto"
+    recipients: tuple[str, ...] = ()
     pack_below: int = PACK_BELOW
     mode: Literal["auto", "full"] = "auto"
     verify_unchanged: bool = False

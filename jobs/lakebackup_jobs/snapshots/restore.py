@@ -33,6 +33,8 @@ from lakebackup.rules.times import format_ts
 from lakebackup.storage import Storage
 from lakebackup.storage.nesting import require_outside
 from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import Roots
+from lakebackup_jobs.lifecycle.keyring import keyring
 from lakebackup_jobs.lifecycle.planning import plan_on_engine
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.restore import Subject, complete_interrupted, key_of, restoring
@@ -56,7 +58,8 @@ def run(
     """Restore the files; returns a summary.
 
     Raises Refused (names that cannot be written, a folder that holds something else, files that were pruned),
-    Damaged (some files differ from the catalog: these were not restored, all others were), Busy,
+    Damaged (some files differ from the catalog: these were not restored, all others were; or a data key
+    cannot be opened: nothing was restored), UsageProblem (files are encrypted, and no identity is set), Busy,
     EnvironmentProblem.
     """
     work = Workspace(request, "", reporter, spark)
@@ -83,6 +86,7 @@ def run(
     if request.dry_run:
         return {"dry_run": True, **summary, "refused_because": refusal}
     target.require_free(plan, reader, digest)
+    roots = _roots(plan, reader)
     work.choose_runner(request, of_restored_files(plan.weight), beside_spark=True)
     with target.locked(digest, plan) as resumed:
         if resumed:
@@ -92,7 +96,7 @@ def run(
             if plan.damage:
                 detail = {"folder": str(target.folder), "damage": plan.damage}
                 run.audit("restore with damage", detail, subject=plan.backup_id or "")
-            rows = _write(work, reader, request, plan, target)
+            rows = _write(work, reader, request, plan, target, roots)
             entries, size = (sum(getattr(row, name) for row in rows) for name in ("entries", "bytes"))
             written_files = entries - sum(row.kept for row in rows)
             result = work.timed(
@@ -105,6 +109,12 @@ def run(
             target.finish()
             run.complete(entries=entries, size=size)
     return result
+
+
+def _roots(plan: SnapshotRestorePlan, reader: CatalogReader) -> Roots:
+    """The roots of what is restored, with the data keys of its encrypted objects. Raises as `keyring`."""
+    roots = reader.destinations()
+    return roots.with_keys(keyring(reader.with_rows("selected", plan.file), roots))
 
 
 def _folders(
@@ -128,6 +138,7 @@ def _write(
     request: SnapshotRestoreRequest,
     plan: SnapshotRestorePlan,
     target: Target,
+    roots: Roots,
 ) -> list[Any]:
     """Record the plan and run its tasks, on Spark if there is much to do.
 
@@ -138,7 +149,7 @@ def _write(
     folder, cluster = str(target.folder), work.task_cluster
     # A sync also waits for the writes of other threads: a single one at the end takes half as long as one for
     # each share.
-    job = WriteJob(folder, target.storage.uri, shares, reader.destinations(), syncs=cluster is not None)
+    job = WriteJob(folder, target.storage.uri, shares, roots, syncs=cluster is not None)
     folders = partial(_folders, request, plan, reader, target)
     with Folder(folder) as output:
         output.create_folders(folders(), existing=request.select is not None)

@@ -51,6 +51,7 @@ class Entry(NamedTuple):
     same_position: int | None
     same_codec: Codec | None
     same_stored_bytes: int | None
+    same_key_id: str | None
     same_sha256: str | None
     first_scope: str
     first_region: str

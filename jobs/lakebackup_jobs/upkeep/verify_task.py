@@ -49,6 +49,9 @@ Row = Mapping[str, Any]
 Mode = Literal["stat", "hash", "decode"]
 Outcome = tuple[Literal["ok", "missing", "changed", "damaged", "unconfirmed", "orphan"], str | None]
 OK: Outcome = ("ok", None)
+_NOT_DECODED: Outcome = ("ok", "not decoded: it is encrypted, and no identity is set")
+# The formats of the objects with files of snapshots. `CheckMembers` reads the files.
+_SNAPSHOT_OBJECTS = ("file", "pack")
 #: The cost of opening a file, as the number of bytes that could be hashed in that time.
 OPEN_COST = 64 << 10
 _BATCH = 1_000
@@ -173,6 +176,8 @@ class CheckFiles(Look):
             return _compare_sha256(hashlib.sha256(data).hexdigest(), file) or self._decode(data, file)
         if outcome := _compare_sha256(storage.sha256(path), file):
             return outcome
+        if self.mode == "decode" and file["format"] in _SNAPSHOT_OBJECTS and self._is_locked(file):
+            return _NOT_DECODED
         if self.mode == "decode" and file["format"] == LOG:
             return _decode_log(storage, file, self.keys)
         return OK
@@ -181,9 +186,13 @@ class CheckFiles(Look):
         key_id = key_id_of(data[:PREFIX_BYTES])
         if key_id != file["key_id"]:
             return "damaged", f"its data key is {key_id}, its row says {file['key_id']}"
-        if key_id is not None and not self.roots.keys:
-            return "ok", "not decoded: it is encrypted, and no identity is set"
+        if self._is_locked(file):
+            return _NOT_DECODED
         return _decode(open_stored(self.roots, file["path"], SimpleNamespace(**file), data), file)
+
+    def _is_locked(self, file: Row) -> bool:
+        """Whether a file is encrypted, and no data key was opened."""
+        return file["key_id"] is not None and not self.roots.keys
 
 
 def _compare_sha256(sha256: str, file: Row) -> Outcome | None:
@@ -324,10 +333,11 @@ class CheckDataKeys(Look):
 
 @dataclass(frozen=True, slots=True)
 class CheckMembers(Look):
-    """Compares files that are compressed or in packs with their rows: one finding for each object that holds
-    a wrong file.
+    """Compares files that are compressed, encrypted or in packs with their rows: one finding for each object
+    that holds a wrong file.
 
-    The rows of an object come in the order of their positions. `CheckFiles` reports on the object itself.
+    The rows of an object come in the order of their positions. `CheckFiles` reports on the object itself, and
+    on encrypted ones if no data key was opened.
     """
 
     ROWS = "pack_members_to_check"
@@ -338,6 +348,8 @@ class CheckMembers(Look):
     def look(self, rows: Iterable[Row]) -> Iterator[Check]:
         for _, group in groupby(rows, itemgetter("destination", "path")):
             members = list(group)
+            if members[0]["key_id"] is not None and not self.roots.keys:
+                continue
             if problem := self._find_wrong_member(members):
                 yield self.finding(members[0], members[0]["path"], "decode", ("damaged", problem))
 
@@ -348,7 +360,9 @@ class CheckMembers(Look):
             storage.stat(path)
         except (NotFound, Refused, Damaged):
             return None  # CheckFiles reports it
-        ranges, end = Ranges(storage, path, [(row["position"], row["stored_bytes"]) for row in members]), 0
+        keys = self.roots.keys if members[0]["key_id"] is not None else None
+        ranges = Ranges(storage, path, [(row["position"], row["stored_bytes"]) for row in members], keys)
+        end = 0
         for member in members:
             start, digest = member["position"], hashlib.sha256()
             if start < end:

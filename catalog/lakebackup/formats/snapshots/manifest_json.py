@@ -2,7 +2,8 @@
 
 The keys `location`, `timestamp` and `version` come from YugabyteDB's design of differential backups; the
 other keys are lakebackup's own. A file's bytes are `[offset, offset + size)` of the object at `location`; if
-it has a `codec`, they are the zstd frame `[offset, offset + stored_size)` there.
+it has a `codec`, they are the zstd frame `[offset, offset + stored_size)` there. If it has a `key_id`, the
+object is encrypted, and they are bytes of its content.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from lakebackup.store.reader import CatalogReader
 _END_TABLE = "\n  }\n },"
 _COLUMNS = (
     "scope", "region", "name", "destination", "path", "mtime_ms", "links", "bytes", "sha256", "mode",
-    "position", "role", "codec", "stored_bytes",
+    "position", "role", "codec", "stored_bytes", "key_id",
 )  # fmt: skip
 
 
@@ -48,7 +49,8 @@ def manifest_json(reader: CatalogReader, backup_id: str) -> Iterator[str]:
 
     A file has location (URI of the object), timestamp (of its last change, ms since 1970 UTC), version (its
     number of hard links), size (bytes), sha256 (lower hex), mode (permission bits), offset and role. Size and
-    sha256 are null when they are not known. A compressed file has codec and stored_size too.
+    sha256 are null when they are not known. A compressed file has codec and stored_size too, and an encrypted
+    one has key_id.
 
     Raises NotFound if the backup does not exist or was deleted, UsageProblem if it is not of a snapshot.
     """
@@ -64,7 +66,7 @@ def manifest_json(reader: CatalogReader, backup_id: str) -> Iterator[str]:
         )
         for (
             scope, region, name, destination, path, mtime, links, size, sha256, mode, offset, role, codec,
-            stored_size,
+            stored_size, key_id,
         ) in zip(*columns, strict=True):  # fmt: skip
             if scope != table:
                 lines.append(
@@ -77,11 +79,12 @@ def manifest_json(reader: CatalogReader, backup_id: str) -> Iterator[str]:
             table, tablet = scope, region
             location = _text(f"{roots[destination]}/{path}")
             digest = "null" if sha256 is None else _text(sha256)
+            key = "" if key_id is None else f', "key_id": {_text(key_id)}'
             frame = "" if codec == "none" else f', "codec": {_text(codec)}, "stored_size": {stored_size}'
             lines.append(
                 f'\n   {_text(name)}: {{"location": {location}, "timestamp": {mtime}, "version": {links}, '
                 f'"size": {"null" if size is None else size}, "sha256": {digest}, "mode": {mode}, '
-                f'"offset": {offset}, "role": {_text(role)}{frame}}}'
+                f'"offset": {offset}, "role": {_text(role)}{frame}{key}}}'
             )
         yield "".join(lines)
     yield ("" if table is None else _END_TABLE[:-1]) + "\n}\n"

@@ -43,11 +43,14 @@ class Entry(BaseModel):
     role: Literal["data", "meta", "schema", "config"] = "data"
     codec: Codec = "none"
     stored_size: Annotated[int | None, Field(ge=0, lt=1 << 53)] = None
+    key_id: Annotated[str | None, Field(pattern="^[0-9a-f]{16}$")] = None
 
     @model_validator(mode="after")
     def _require_sizes(self) -> Entry:
         if self.codec != "none" and None in (self.bytes, self.stored_size):
             raise ValueError(f"it has codec {self.codec}, so it needs size and stored_size")
+        if self.key_id is not None and None in (self.bytes, self.sha256):
+            raise ValueError("it is encrypted, so it needs size and sha256")
         return self
 
     @property

@@ -43,6 +43,11 @@ class Parts:
         """The folder of the backup's manifest."""
         return layout.backup_folder(self.source, self.backup_id)
 
+    @property
+    def key_id(self) -> str | None:
+        """The id of `key`; None: data files are not encrypted."""
+        return self.key.key_id if self.key else None
+
     def write_once(self, storage: Storage, task: int, write: Callable[[], list[DataFile]]) -> list[DataFile]:
         """The rows of a task's part. If no attempt has written the part yet, `write` writes the files and
         returns their rows, which become the part."""
@@ -70,7 +75,7 @@ class Parts:
             "source": self.source,
             "level": self.level,
             "parent": self.parent,
-            "key_id": self.key.key_id if self.key else None,
+            "key_id": self.key_id,
         }
         return DataFile(**{**constant, **columns})
 

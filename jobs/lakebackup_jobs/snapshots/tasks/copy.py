@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
+from lakebackup.encryption.objects import Keyring, opened_bytes, sealed_bytes
 from lakebackup.errors import Damaged, EnvironmentProblem
 from lakebackup.formats.snapshots.compression import (
     SMALL,
@@ -28,7 +29,8 @@ from lakebackup.formats.snapshots.compression import (
 from lakebackup.rows.backups import DataFile
 from lakebackup.rows.tables import ARROW_SCHEMAS
 from lakebackup.rules import layout
-from lakebackup.storage import AlreadyExists, Storage
+from lakebackup.storage import AlreadyExists, Storage, open_storage, working
+from lakebackup.store.manifest import read_part
 from lakebackup_jobs.lifecycle.tasks.part import Parts, PartTask
 from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 from lakebackup_jobs.lifecycle.tasks.rows import write_rows
@@ -54,12 +56,30 @@ _LISTING_OF: Mapping[_Table, Literal["files", "gone", "folders"]] = {
 class CopyJob(PartTask):
     """Copies the files of a task's share of `plan`, whose rows are those of the query snapshot_work.
 
-    Files of fewer than `pack_below` bytes go into packs (0: none do).
+    Files of fewer than `pack_below` bytes go into packs (0: none do). `key_ids`: the data keys of this run
+    and of interrupted runs of the backup.
     """
 
     plan: PlanShares
     pack_below: int
     codec: CodecChoice
+    key_ids: tuple[str, ...] = ()
+
+    def run(self, number: int) -> dict[str, Any]:
+        outcome = super().run(number)
+        if len(self.key_ids) > 1:
+            self._delete_unused(open_storage(self.uri), number)
+        return outcome
+
+    def _delete_unused(self, storage: Storage, task: int) -> None:
+        """Delete what interrupted runs stored of the task's files with keys that cannot be opened any more.
+
+        The part is written, so it will not name any of these objects.
+        """
+        for row in read_part(storage, layout.parts_path(self.source, self.backup_id, task)):
+            if row.format == "file" and row.key_id is not None:
+                paths = {layout.with_key_id(row.path, key_id) for key_id in self.key_ids}
+                working.delete(storage, paths - {row.path})
 
     def write(self, storage: Storage, task: int) -> list[DataFile]:
         return _Copier(self, storage, task).copy()
@@ -72,8 +92,9 @@ class _StoredFile(NamedTuple):
     path: str
     position: int
     codec: Codec
-    stored_bytes: int
+    stored_bytes: int | None
     sha256: str
+    key_id: str | None
 
 
 class _Copier:
@@ -123,6 +144,7 @@ class _Copier:
                     first.same_codec or "none",
                     int(first.same_stored_bytes or 0),
                     str(first.same_sha256),
+                    first.same_key_id,
                 )
                 self._add_rows(links, stored_file)
             elif first.bytes < self._job.pack_below and first.role == "data":
@@ -157,18 +179,28 @@ class _Copier:
         with SourceFile(first.listed, self._report_bytes) as file:
             codec, chunks = self._encoded(file, first.bytes)
             path = layout.snapshot_path(
-                job.source, job.backup_id, first.scope, first.region, first.name, compressed=codec != "none"
+                job.source,
+                job.backup_id,
+                first.scope,
+                first.region,
+                first.name,
+                compressed=codec != "none",
+                key_id=job.key_id,
             )
-            stream = _ChunkStream(chunks, hashlib.sha256() if codec != "none" else None)
+            is_file = codec == "none" and job.key is None
+            stream = _ChunkStream(self._sealed(path, chunks), None if is_file else hashlib.sha256())
             try:
-                self._storage.upload(path, stream, size_hint=first.bytes)
+                self._storage.upload(path, stream, size_hint=self._size_hint(first.bytes))
                 size, sha256 = stream.bytes, stream.sha256 or file.sha256
             except AlreadyExists:
                 # An earlier attempt of this task wrote it, or the destination takes two names as the same.
                 while stream.read(SMALL):
                     pass
                 size, sha256 = self._existing(path, codec, first, file.sha256)
-        self._add_rows(links, _StoredFile(job.destination, path, 0, codec, size, file.sha256))
+        stored_bytes = self._content_bytes(size)
+        self._add_rows(
+            links, _StoredFile(job.destination, path, 0, codec, stored_bytes, file.sha256, job.key_id)
+        )
         self._add_object(path, "file", [first], codec, size, sha256)
         self._report(1, 0)
 
@@ -180,7 +212,10 @@ class _Copier:
         """
         size, digest = self._storage.stat(path).bytes, hashlib.sha256()
         with suppress(Damaged):
-            for chunk in Ranges(self._storage, path, [(0, size)]).contents(0, size, codec, entry.bytes):
+            stored_bytes = self._content_bytes(size)
+            keys = None if self._job.key is None else Keyring([self._job.key])
+            ranges = Ranges(self._storage, path, [(0, stored_bytes)], keys)
+            for chunk in ranges.contents(0, stored_bytes, codec, entry.bytes):
                 digest.update(chunk)
         if digest.hexdigest() != sha256:
             raise EnvironmentProblem(
@@ -188,6 +223,18 @@ class _Copier:
                 hint="The repository may ignore upper and lower case: choose another one.",
             ) from None
         return size, self._storage.sha256(path)
+
+    def _sealed(self, path: str, chunks: Iterable[bytes]) -> Iterable[bytes]:
+        """Return the bytes of an object: encrypted, if the backup is."""
+        key = self._job.key
+        return chunks if key is None else key.sealer("files", (path,)).chunks(chunks)
+
+    def _content_bytes(self, size: int) -> int | None:
+        """Return how many bytes an object of `size` holds; None: no encrypted object has that size."""
+        return size if self._job.key is None else opened_bytes(size)
+
+    def _size_hint(self, content_bytes: int) -> int:
+        return content_bytes if self._job.key is None else sealed_bytes(content_bytes)
 
     def _encoded(self, file: SourceFile, size: int) -> tuple[Codec, Iterable[bytes]]:
         """Return the codec of a file, and the bytes to store, which must be read to their end."""
@@ -219,14 +266,17 @@ class _Copier:
                     for chunk in chunks:
                         size += len(chunk)
                         yield chunk
-                self._add_rows(links, _StoredFile(job.destination, path, position, codec, size, file.sha256))
+                self._add_rows(
+                    links,
+                    _StoredFile(job.destination, path, position, codec, size, file.sha256, job.key_id),
+                )
                 position += size
                 codecs.add(codec)
                 self._report(1, 0)
 
         entries = [links[0] for links in files]
-        stream = _ChunkStream(contents(), hashlib.sha256())
-        self._storage.upload(path, stream, size_hint=sum(entry.bytes for entry in entries))
+        stream = _ChunkStream(self._sealed(path, contents()), hashlib.sha256())
+        self._storage.upload(path, stream, size_hint=self._size_hint(sum(entry.bytes for entry in entries)))
         self._add_object(path, "pack", entries, max(codecs), stream.bytes, str(stream.sha256))
 
     def _add_rows(self, links: Sequence[Entry], stored_file: _StoredFile) -> None:

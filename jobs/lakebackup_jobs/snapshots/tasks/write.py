@@ -70,6 +70,7 @@ class File:
     position: int
     codec: str
     stored_bytes: int | None
+    key_id: str | None
 
     @property
     def twin(self) -> tuple[object, ...]:
@@ -121,7 +122,8 @@ class WriteJob(Task):
             for (destination, path), group in groupby(self._files(number), _OBJECT):
                 files = list(group)
                 parts = [(file.position, file.stored_bytes) for file in files]
-                ranges = Ranges(self.roots.open(destination), path, parts)
+                keys = self.roots.keys if files[0].key_id else None
+                ranges = Ranges(self.roots.open(destination), path, parts, keys)
                 previous: File | None = None
                 for file in files:
                     try:

@@ -12,7 +12,7 @@
 WITH live AS (
   SELECT
     f.scope, f.region, f.name, f.bytes, f.mtime_ms, f.mode, f.ctime_ns, f.inode, f.sha256, f.destination, f.path,
-    f.position, f.codec, f.stored_bytes, f.added_in,
+    f.position, f.codec, f.stored_bytes, f.key_id, f.added_in,
     f.stored AND c.path IS NULL AS whole
   FROM snapshot_files AS f
   LEFT JOIN faults AS c ON f.destination = c.destination AND f.path = c.path
@@ -30,6 +30,7 @@ compared AS (
     v.position AS stored_position,
     v.codec AS stored_codec,
     v.stored_bytes,
+    v.key_id AS stored_key_id,
     CASE
       WHEN l.name IS NULL THEN 'gone'
       WHEN v.name IS NULL THEN 'new'
@@ -49,10 +50,10 @@ compared AS (
   LEFT JOIN snapshot_hashed AS h ON l.scope = h.scope AND l.region = h.region AND l.name = h.name
 ),
 same AS (
-  SELECT f.bytes, f.sha256, f.destination, f.path, f.position, f.codec, f.stored_bytes
+  SELECT f.bytes, f.sha256, f.destination, f.path, f.position, f.codec, f.stored_bytes, f.key_id
   FROM (
     SELECT
-      s.bytes, s.sha256, s.destination, s.path, s.position, s.codec, s.stored_bytes,
+      s.bytes, s.sha256, s.destination, s.path, s.position, s.codec, s.stored_bytes, s.key_id,
       ROW_NUMBER() OVER (PARTITION BY s.bytes, s.sha256 ORDER BY s.added_in DESC, s.path, s.position) AS place
     FROM snapshot_files AS s
     JOIN (SELECT DISTINCT sha256 FROM snapshot_hashed) AS w ON s.sha256 = w.sha256
@@ -83,6 +84,7 @@ found AS (
     CASE WHEN c.change = 'touched' THEN c.stored_position ELSE s.position END AS same_position,
     CASE WHEN c.change = 'touched' THEN c.stored_codec ELSE s.codec END AS same_codec,
     CASE WHEN c.change = 'touched' THEN c.stored_bytes ELSE s.stored_bytes END AS same_stored_bytes,
+    CASE WHEN c.change = 'touched' THEN c.stored_key_id ELSE s.key_id END AS same_key_id,
     CASE
       WHEN c.change NOT IN ('gone', 'unchanged', 'touched') AND s.path IS NULL AND c.links > 1 THEN ''
       ELSE CONCAT(c.scope, '/', c.region, '/', c.name)
@@ -93,7 +95,7 @@ found AS (
 SELECT
   f.scope, f.region, f.name, f.role, f.folder, f.bytes, f.mtime_ns, f.mtime_ms, f.mode, f.links, f.device, f.inode,
   f.ctime_ns, f.added_in, f.change, f.same_destination, f.same_path, f.same_position, f.same_codec,
-  f.same_stored_bytes,
+  f.same_stored_bytes, f.same_key_id,
   CASE WHEN f.same_path IS NOT NULL THEN f.sha256 END AS same_sha256,
   FIRST_VALUE(f.scope) OVER links AS first_scope,
   FIRST_VALUE(f.region) OVER links AS first_region,
@@ -114,6 +116,7 @@ SELECT
   CAST(NULL AS BIGINT) AS same_position,
   CAST(NULL AS STRING) AS same_codec,
   CAST(NULL AS BIGINT) AS same_stored_bytes,
+  CAST(NULL AS STRING) AS same_key_id,
   CAST(NULL AS STRING) AS same_sha256,
   d.scope AS first_scope,
   d.region AS first_region,

@@ -4,7 +4,7 @@
 SELECT
   s.scope, s.region, s.name, s.role, s.folder, s.bytes, s.mtime_ns, s.mtime_ms, s.mode, s.links, s.inode, s.ctime_ns,
   s.added_in, s.change, s.same_destination, s.same_path, s.same_position, s.same_codec, s.same_stored_bytes,
-  s.same_sha256, s.first_scope, s.first_region, s.first_name,
+  s.same_key_id, s.same_sha256, s.first_scope, s.first_region, s.first_name,
   CAST(
     CASE
       WHEN s.change IN ('gone', 'folder') OR s.same_path IS NOT NULL THEN :light

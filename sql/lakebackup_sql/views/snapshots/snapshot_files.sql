@@ -2,7 +2,8 @@
 -- backups of the source with a number from `added_in` to `gone_in` - 1. Files of deleted backups are included, because
 -- later backups may have them too.
 -- codec: none: the bytes are those of the file; zstd: they are one zstd frame
--- stored_bytes: how many bytes of the object they are, from `position` on
+-- stored_bytes: how many bytes of the object they are, from `position` on; of an encrypted object, of its content
+-- key_id: the data key of the object (see data_keys); null: it is not encrypted
 -- mtime: mtime_ms, in UTC; null: a time outside the years 1 to 9999
 -- gone_in: number of the first backup that does not have this version of the file; null: the newest backup has it
 -- gone_by: id of that backup
@@ -13,7 +14,7 @@ SELECT
   f.mode, f.links, f.ctime_ns, f.inode, f.sha256, f.destination, f.path, f.position,
   COALESCE(f.codec, 'none') AS codec,
   COALESCE(f.stored_bytes, f.bytes) AS stored_bytes,
-  f.backup_id, f.added_in,
+  f.key_id, f.backup_id, f.added_in,
   g.gone_in, g.gone_by,
   r.path IS NULL AS stored
 FROM raw_snapshot_files AS f

@@ -17,6 +17,7 @@ from lakebackup.encryption.objects import (
     MAGIC,
     PREFIX_BYTES,
     BackupKey,
+    BoundName,
     DataKey,
     FileName,
     Keyring,
@@ -29,7 +30,7 @@ KEY = BackupKey(DataKey.random(), "prod", "20260101T000000Z-00000001")
 NAME: FileName = ("orders", "0" * 32, "3", 17)
 
 
-def opened(ring: Keyring, ciphertext: bytes, kind: str = "data", name: FileName = NAME) -> bytes:
+def opened(ring: Keyring, ciphertext: bytes, kind: str = "data", name: BoundName = NAME) -> bytes:
     read = ring.open("p", kind, name, len(ciphertext), lambda start, n: ciphertext[start : start + n])  # type: ignore[arg-type]
     return read.read()
 
@@ -59,13 +60,19 @@ def test_the_documented_format_opens_what_is_sealed_piece_by_piece(pieces: list[
     assert opened(Keyring([KEY]), ciphertext) == content
     name = json.dumps([KEY.key_id, "prod", KEY.backup_id, "data", "orders", "0" * 32, "3", 17])
     assert opened_by_hand(ciphertext, KEY.data_key.key, name) == content
+    path = "prod/snapshots/b/t/a.sst.zst.enc"
+    ciphertext = b"".join(KEY.sealer("files", (path,)).chunks(pieces))
+    assert opened(Keyring([KEY]), ciphertext, "files", (path,)) == content
+    name = json.dumps([KEY.key_id, "prod", KEY.backup_id, "files", path])
+    assert opened_by_hand(ciphertext, KEY.data_key.key, name) == content
 
 
 def test_an_object_opens_only_as_what_it_is() -> None:
     """All objects of one key, under the names of all others; and under other backups of the same key."""
-    names: list[tuple[str, FileName]] = list(
-        product(("data", "keys"), [NAME, ("other", *NAME[1:]), (*NAME[:2], "4", 17), (*NAME[:3], 18)])
-    )
+    names: list[tuple[str, BoundName]] = [
+        *product(("data", "keys"), [NAME, ("other", *NAME[1:]), (*NAME[:2], "4", 17), (*NAME[:3], 18)]),
+        *product(("files",), [("prod/snapshots/b/t/a.sst",), ("prod/snapshots/b/t/b.sst",)]),
+    ]
     objects = {name: KEY.seal(*name, b"content") for name in names}  # type: ignore[arg-type]
     ring = Keyring([KEY])
     for (name, ciphertext), other in product(objects.items(), names):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -72,10 +74,14 @@ def test_every_legal_topic_and_source_has_a_path(source: str, topic: str, partit
 @given(SOURCES, NAMES, NAMES, st.lists(NAMES, min_size=1).map("/".join))
 @example(LONGEST_SOURCE, "x" * 300, "y" * 300, "z/" * 600)
 def test_every_file_of_a_snapshot_has_a_path(source: str, scope: str, region: str, name: str) -> None:
-    for compressed in (False, True):
-        require_portable(
-            layout.snapshot_path(source, BACKUP, scope, region, name, compressed=compressed), longest=870
-        )
+    for compressed, key_id in product((False, True), (None, "0a1b2c3d4e5f6071")):
+        path = layout.snapshot_path(source, BACKUP, scope, region, name, compressed=compressed, key_id=key_id)
+        require_portable(path, longest=870)
+        if key_id is not None:
+            second_path = layout.snapshot_path(
+                source, BACKUP, scope, region, name, compressed=compressed, key_id="f" * 16
+            )
+            assert layout.with_key_id(path, "f" * 16) == second_path != path
 
 
 @given(NAMES, NAMES)

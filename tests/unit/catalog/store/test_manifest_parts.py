@@ -205,14 +205,19 @@ def test_a_newer_manifest_is_refused(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "codec", "version"),
-    [("snapshot", "zstd", 2), ("snapshot", "null", 1), ("kafka", "zstandard", 1)],
+    ("kind", "codec", "encrypted", "version"),
+    [
+        ("snapshot", "zstd", False, 2),
+        ("snapshot", "null", True, 2),
+        ("snapshot", "null", False, 1),
+        ("kafka", "zstandard", True, 1),
+    ],
 )
-def test_only_the_manifest_of_a_compressed_snapshot_has_a_newer_format(
-    storage: Storage, kind: str, codec: str, version: int
+def test_only_the_manifest_of_a_compressed_or_encrypted_snapshot_has_a_newer_format(
+    storage: Storage, kind: str, codec: str, encrypted: bool, version: int
 ) -> None:
     manifest = replace(EXAMPLE, backup=replace(EXAMPLE.backup, source_kind=kind, codec=codec))
-    write_manifest(storage, MANIFEST, manifest)
+    write_manifest(storage, MANIFEST, manifest, encrypted=encrypted)
     assert json.loads(storage.get(MANIFEST))["format"] == version
     assert read_manifest(storage, MANIFEST) == manifest
 

@@ -26,6 +26,7 @@ from tests.support.looks import select_rows
 from tests.support.roots import roots_of
 from tests.support.stored import stored_contents
 
+from lakebackup.encryption.objects import BackupKey, DataKey, Keyring, sealed_bytes
 from lakebackup.errors import Damaged, EnvironmentProblem
 from lakebackup.formats.snapshots.manifest_json import manifest_json
 from lakebackup.formats.snapshots.names import OWN
@@ -53,6 +54,7 @@ from lakebackup_jobs.upkeep.verify import run as verify
 from lakebackup_jobs.upkeep.verify_task import CheckMembers
 
 BACKUP = "20260131T134511Z-0a1b2c3d"
+KEY = BackupKey(DataKey.random(), "db", BACKUP)
 TEXT = b"".join(b"%d: ten green bottles\n" % number for number in range(4000))
 RANDOM = random.Random(5).randbytes(100_000)
 CONTENTS = st.binary(max_size=300) | st.builds(
@@ -100,14 +102,17 @@ def rows_of(job: CopyJob, objects: Sequence[DataFile]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["path"], row["position"], row["bytes"], row["name"]))
 
 
-def restore_rows(uri: str, rows: Sequence[Mapping[str, Any]], target: Path) -> dict[str, Any]:
+def restore_rows(
+    uri: str, rows: Sequence[Mapping[str, Any]], target: Path, keys: Keyring | None = None
+) -> dict[str, Any]:
     (target / OWN / UNFINISHED).mkdir(parents=True)
     names = [field.name for field in fields(File)]
     files = [{name: {**row, "target": row["name"]}[name] for name in names} for row in rows]
     plan_file = write_plan_file([pa.Table.from_pylist(files).to_reader()])
     own = open_storage(str(target / OWN))
     shares = store_plan(own, "", plan_file, [Share(0, len(files))], {})
-    return dict(WriteJob(str(target), own.uri, shares, roots_of(d=uri), syncs=False).run(0))
+    roots = roots_of(d=uri).with_keys(keys or Keyring())
+    return dict(WriteJob(str(target), own.uri, shares, roots, syncs=False).run(0))
 
 
 @given(
@@ -116,10 +121,16 @@ def restore_rows(uri: str, rows: Sequence[Mapping[str, Any]], target: Path) -> d
     st.sampled_from([0, 200, 3000, 1 << 20]),
     st.sampled_from([0, 500, 1 << 19]),
     st.sampled_from([900, 1 << 26]),
+    st.booleans(),
 )
 @settings(max_examples=60, deadline=None)
 def test_any_mix_of_files_is_restored_as_it_was(
-    contents: list[tuple[bytes, bool]], codec: str, pack_below: int, small: int, pack_bytes: int
+    contents: list[tuple[bytes, bool]],
+    codec: str,
+    pack_below: int,
+    small: int,
+    pack_bytes: int,
+    encrypted: bool,
 ) -> None:
     """Files with a second name are hard links. Small files are compressed at once, others as a stream."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
@@ -132,23 +143,28 @@ def test_any_mix_of_files_is_restored_as_it_was(
             for name in names[1:]:
                 (source / name).hardlink_to(source / names[0])
             entries += [entry_of(source, name, names[0]) for name in names]
-        job = job_over(entries, uri, pack_below=pack_below, codec=codec)
+        key = KEY if encrypted else None
+        job = job_over(entries, uri, pack_below=pack_below, codec=codec, key=key)
         with mock.patch.multiple(copy_task, SMALL=small, PACK_BYTES=pack_bytes):
             objects = job.write(open_storage(uri), 0)
         rows = rows_of(job, objects)
         for row in rows:
             data = (source / row["name"]).read_bytes()
-            assert stored_contents(open_storage(uri), row) == data
+            assert encrypted or stored_contents(open_storage(uri), row) == data
             assert row["sha256"] == hashlib.sha256(data).hexdigest()
-            assert (row["codec"] == "zstd") <= row["path"].endswith((".zst", ".pack"))
+            suffix = f".{KEY.key_id}.enc" if encrypted else ""
+            assert (row["codec"] == "zstd") <= row["path"].endswith((f".zst{suffix}", ".pack"))
         for file in objects:
             object_bytes = (Path(uri) / file.path).read_bytes()
             assert (file.bytes, file.sha256) == (len(object_bytes), hashlib.sha256(object_bytes).hexdigest())
         data_objects = [file for file in objects if file.format in ("file", "pack")]
         assert sum(file.raw_bytes for file in data_objects) == sum(len(data) for data, _ in contents)
         if codec == "none":
-            assert all(file.bytes == file.raw_bytes and file.codec == "null" for file in data_objects)
-        report = restore_rows(uri, rows, target)
+            stored_size = sealed_bytes if encrypted else int
+            assert all(file.bytes == stored_size(file.raw_bytes) for file in data_objects)
+            assert all(file.codec == "null" for file in data_objects)
+        assert {file.key_id for file in data_objects} == {key and KEY.key_id}
+        report = restore_rows(uri, rows, target, Keyring([KEY]))
         assert (report["entries"], report["damaged"]) == (len(rows), 0)
         assert {row["name"]: (target / row["name"]).read_bytes() for row in rows} == {
             row["name"]: (source / row["name"]).read_bytes() for row in rows
@@ -175,6 +191,23 @@ def test_a_second_attempt_takes_the_object_of_the_first(tmp_path: Path) -> None:
             job.write(storage, 0)
 
 
+def test_a_second_attempt_takes_the_encrypted_object_of_the_first(tmp_path: Path) -> None:
+    """Each attempt encrypts with a salt of its own. An object that does not decrypt is not taken."""
+    source, uri = tmp_path / "source", str(tmp_path / "backups")
+    source.mkdir()
+    (source / "text").write_bytes(TEXT)
+    job = job_over([entry_of(source, "text", "text")], uri, pack_below=0, codec="auto", key=KEY)
+    storage = open_storage(uri)
+    first = job.write(storage, 0)[0]
+    second = job.write(storage, 0)[0]
+    assert (second.path, second.bytes, second.sha256) == (first.path, first.bytes, first.sha256)
+    sealed = storage.get(first.path)
+    for contents in (sealed[:-1], sealed[:100] + b"x" + sealed[101:], zstd.compress(TEXT)):
+        storage.put(first.path, contents)
+        with pytest.raises(EnvironmentProblem, match="where another file is"):
+            job.write(storage, 0)
+
+
 def test_listed_rows_of_earlier_versions_lack_the_new_columns(tmp_path: Path) -> None:
     source, uri = tmp_path / "source", str(tmp_path / "backups")
     source.mkdir()
@@ -185,7 +218,7 @@ def test_listed_rows_of_earlier_versions_lack_the_new_columns(tmp_path: Path) ->
     listing = next(file for file in rows if file.format == LISTED["snapshot_files"])
     table = pq.read_table(pa.BufferReader(storage.get(listing.path)))
     sink = pa.BufferOutputStream()
-    pq.write_table(table.drop_columns(["ctime_ns", "inode", "codec", "stored_bytes"]), sink)
+    pq.write_table(table.drop_columns(["ctime_ns", "inode", "codec", "stored_bytes", "key_id"]), sink)
     old = sink.getvalue().to_pybytes()
     storage.put(listing.path, old)
     part = job.listing("snapshot_files", listing.path, len(old), hashlib.sha256(old).hexdigest())
@@ -193,7 +226,7 @@ def test_listed_rows_of_earlier_versions_lack_the_new_columns(tmp_path: Path) ->
         (batch,) = ListedRows(uri, "snapshot_files", (("part",),)).rows(0)
     assert {*batch.schema.names} == {*ARROW_SCHEMAS["snapshot_files"].names}
     (row,) = batch.to_pylist()
-    assert (row["name"], row["codec"], row["stored_bytes"]) == ("text", None, None)
+    assert [row[name] for name in ("name", "codec", "stored_bytes", "key_id")] == ["text", None, None, None]
 
 
 class Folder:
@@ -338,7 +371,9 @@ def test_verify_decode_compares_the_contents_of_frames(folder: Folder) -> None:
     (row,) = (row for row in folder.rows().values() if row["name"] == "text")
     forged = row | {"sha256": "0" * 64}
     reader = CatalogReader(str(folder.root))
-    columns = ("backup_id", "destination", "path", "position", "codec", "stored_bytes", "bytes", "sha256")
+    columns = (
+        "backup_id", "destination", "path", "position", "codec", "stored_bytes", "key_id", "bytes", "sha256",
+    )  # fmt: skip
     look = CheckMembers("c" * 8, 0, reader.destinations())
     assert list(look.look([{name: row[name] for name in columns}])) == []
     for wrong in (

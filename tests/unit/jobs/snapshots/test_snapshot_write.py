@@ -30,7 +30,7 @@ NOW_MS = 1_700_000_000_123
 
 
 def file(target: str, data: bytes = DATA, *, path: str = "o", position: int = 0, **changes: Any) -> File:
-    defaults = {"mtime_ms": NOW_MS, "mode": 0o640, "links": 1, "destination": "d"}
+    defaults = {"mtime_ms": NOW_MS, "mode": 0o640, "links": 1, "destination": "d", "key_id": None}
     sha256 = hashlib.sha256(data).hexdigest()
     sizes = {"bytes": len(data), "codec": "none", "stored_bytes": changes.get("bytes", len(data))}
     columns = {**sizes, "sha256": sha256, **defaults, **changes}

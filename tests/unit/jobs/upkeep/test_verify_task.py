@@ -38,6 +38,7 @@ def pack_findings(folder: Path, pack: bytes, **changes: Any) -> list[str]:
             {
                 "destination": "d", "path": "pack", "backup_id": "b1", "position": start, "bytes": len(data),
                 "codec": "none", "stored_bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(),
+                "key_id": None,
             }
         )  # fmt: skip
         start += len(data)

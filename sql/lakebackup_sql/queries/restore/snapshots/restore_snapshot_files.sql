@@ -5,7 +5,7 @@
 --   (table-…/tablet-…/name) or flat (name); files of no table, or of a table that is not parted, have one folder less
 SELECT
   f.source, f.scope, f.region, f.added_in, f.bytes, f.mtime_ms, f.mode, f.links, f.sha256, f.destination, f.path,
-  f.position, f.codec, f.stored_bytes, f.stored,
+  f.position, f.codec, f.stored_bytes, f.key_id, f.stored,
   CONCAT(
     CASE
       WHEN f.scope = '-' OR :layout = 'flat' THEN ''

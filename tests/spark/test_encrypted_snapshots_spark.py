@@ -1,0 +1,52 @@
+"""Encrypted snapshots on Spark: tasks copy, check and restore them, and a rebuilt catalog knows their keys.
+
+Layer: make test.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.support.command_line import Commands
+from tests.support.encrypted import Host
+
+pytestmark = pytest.mark.spark
+
+
+def test_spark_copies_and_restores_what_a_rebuilt_catalog_knows(
+    cli: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    repository, tree, on_spark = tmp_path / "backups", tmp_path / "db", ("--runner", "spark")
+    monkeypatch.setenv("LAKEBACKUP_REPO", str(repository))
+    host = Host(monkeypatch, tmp_path / "keys")
+    keys = host.key_pair("identity")
+    host.has(keys.recipient)
+    tree.mkdir()
+    for number in range(80):
+        (tree / f"small{number}").write_bytes(b"row %d; " % number * 100)
+    (tree / "noise").write_bytes(os.urandom(3 << 20))
+    first_id = cli.result("backup", "snapshot", tree, *on_spark)["backup_id"]
+    (tree / "small1").write_bytes(b"a later row; ")
+    cli.output("backup", "snapshot", tree, *on_spark)
+    cli.output("policy", "set", "db", "--redundancy", "1")
+    assert cli.result("prune", "--source", "db", "--delete")["deleted"]
+    queries = (
+        "SELECT * FROM data_keys ORDER BY key_id, recipient",
+        "SELECT name, key_id, codec, stored_bytes FROM snapshot_files ORDER BY name, added_in",
+    )
+    rows = [cli.rows("sql", query) for query in queries]
+    assert first_id in {row["backup_id"] for row in rows[0]}
+    shutil.move(repository / "catalog", tmp_path / "lost")
+    host.has()
+    cli.output("catalog", "rebuild")
+    assert [cli.rows("sql", query) for query in queries] == rows
+    assert cli.rows("sql", queries[0], "--engine", "spark") == rows[0]
+    host.has(identity_file=keys.file)
+    assert cli.result("verify", "--decode", *on_spark)["damaged"] == 0
+    cli.output("restore", "snapshot", "--to", tmp_path / "out", "--layout", "flat", *on_spark)
+    assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == {
+        file.name: file.read_bytes() for file in tree.iterdir()
+    }
