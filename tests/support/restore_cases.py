@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import json
 from abc import abstractmethod
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import pyarrow.parquet as pq
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 from tests.support import kafka_truth as truth
@@ -94,10 +96,20 @@ class TopicsIntoKafka(TopicsCase):
 
     def sweep(self) -> None:
         """After such a kill the record of the topic's settings stays: nobody can tell it from one of a run
-        that was killed before its first row, which the topic still needs. The next restore replaces it."""
+        that was killed before its first row, which the topic still needs. The next restore replaces it. The
+        consumer group stays too, without members: brokers drop it after offsets.retention.minutes."""
         super().sweep()
         for path in self.root.glob("restores/settings-*/own.json"):
             path.unlink()
+        name, client = (
+            group_of(self.rows()[-1]["restore_id"]),
+            AdminClient({"bootstrap.servers": self.bootstrap}),
+        )
+        (group,) = client.describe_consumer_groups([name]).values()
+        assert not group.result(30).members
+        for deletion in client.delete_consumer_groups([name]).values():
+            with suppress(KafkaException):  # the run was killed after it had deleted the group
+                deletion.result(30)
 
     def assert_restored(self) -> None:
         """Translations lead to each record, the topic has its own settings again, and no group is left."""
