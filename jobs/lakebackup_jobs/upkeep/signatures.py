@@ -29,7 +29,7 @@ from pyspark.sql import SparkSession
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.recovery.rebuild import sources
 from lakebackup.requests import Request
-from lakebackup.rows.backups import DataFile, Position, Scope
+from lakebackup.rows.backups import Backup, DataFile, Position, Scope
 from lakebackup.rows.base import Row, pick
 from lakebackup.rows.tables import json_line
 from lakebackup.rules import layout
@@ -41,7 +41,6 @@ from lakebackup.signing.set_hash import SetHash
 from lakebackup.sql_engine import EngineChoice
 from lakebackup.store import manifest as sidecar
 from lakebackup.store import signatures, tombstones
-from lakebackup.store.manifest import Manifest
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.planning import plan_on_engine
 from lakebackup_jobs.lifecycle.progress import Reporter
@@ -57,6 +56,14 @@ _ROWS: Mapping[str, type[Row]] = {
     "signed_positions": Position,
     "signed_scopes": Scope,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class SignedBackup:
+    """What is signed of a backup: its row, and the hashes of its rows by the queries of `_ROWS`."""
+
+    backup: Backup
+    sums: Mapping[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +142,8 @@ class _Source:
         self.links: dict[str, Link] = {}
         self.signers: set[PublicKey] = set()
         self.first: Link | None = None
-        self.manifests: dict[str, Manifest] = {}
+        self.signed: dict[str, SignedBackup] = {}  # by id
         self.counting: dict[str, Mapping[str, Any]] = {}  # backups that restores use, by id
-        self.file_sums: dict[str, bytes] = {}
         self.unsigned = 0
 
     def check(self) -> dict[str, Any]:
@@ -162,7 +168,7 @@ class _Source:
             "source": self.name,
             "links": count,
             "newest": self.digests.get(count),
-            "backups": len(self.manifests),
+            "backups": len(self.signed),
             "unsigned": self.unsigned,
             "signers": sorted(key.key_id for key in self.signers),
             "findings": findings,
@@ -186,20 +192,25 @@ class _Source:
         links = iter(self.links.values())
         with ThreadPoolExecutor(_THREADS) as pool:
             while chunk := list(islice(links, _OBJECTS_AHEAD)):
-                for link, manifest, sums in pool.map(self._object, chunk):
-                    if manifest:
-                        self.manifests[link.subject] = manifest
-                        self.file_sums[link.subject] = sums
+                for backup in filter(None, pool.map(self._object, chunk)):
+                    self.signed[backup.backup.backup_id] = backup
 
-    def _object(self, link: Link) -> tuple[Link, Manifest | None, bytes]:
-        """Compare a signed object. Returns the manifest of a backup, and the hash of the rows beside it."""
+    def _object(self, link: Link) -> SignedBackup | None:
+        """Compare a signed object. Returns what is signed of a backup; None for a deletion."""
         content = signatures.require_subject(self.storage, link)
         if link.kind != "backup":
-            return link, None, b""
+            return None
         manifest = sidecar.parse_manifest(content, link.path)
         if (manifest.backup.source, manifest.backup.backup_id) != (self.name, link.subject):
             raise SubjectChanged(f"{self.name}, link {link.number}: it is of another backup.", hint=_HINT)
-        return link, manifest, self._file_sums(link) if link.subject in self.counting else b""
+        if link.subject not in self.counting:  # the rows beside it may be gone
+            return SignedBackup(manifest.backup, {})
+        sums = {
+            "signed_files": self._file_sums(link),
+            "signed_positions": _sums(manifest.positions),
+            "signed_scopes": _sums(manifest.scopes),
+        }
+        return SignedBackup(manifest.backup, sums)
 
     def _file_sums(self, link: Link) -> bytes:
         """Compare the rows beside a manifest with the signed root. Returns their hash as a set, of the rows
@@ -218,16 +229,16 @@ class _Source:
     def _backups(self) -> None:
         """Compare the rows of backups, and count those that are older than the chain."""
         for row in self.counting.values():
-            manifest = self.manifests.get(row["backup_id"])
-            if manifest is None:
+            signed = self.signed.get(row["backup_id"])
+            if signed is None:
                 self._require_older(row)
                 continue
             for column, value in row.items():
-                signed = getattr(manifest.backup, column)
-                if value != signed:
+                signed_value = getattr(signed.backup, column)
+                if value != signed_value:
                     raise RowsChanged(
                         f"{self.name}: the catalog has {column} {value!r} of backup {row['backup_id']}, and "
-                        f"its signed manifest has {signed!r}.",
+                        f"its signed manifest has {signed_value!r}.",
                         hint=_HINT,
                     )
 
@@ -243,34 +254,27 @@ class _Source:
 
     def _rows(self) -> None:
         """Compare the rows of the catalog with the signed manifests."""
-        if not self.manifests:
+        if not self.signed:
             return
         for query, kind in _ROWS.items():
             hash_rows = partial(self._hash, query, HashRows(kind))
             parts = plan_on_engine(
                 self.reader, self.request, self.work.session, self.work.reporter, hash_rows
             )
-            self._compare(query.removeprefix("signed_"), _merged(parts))
+            self._compare(query, _merged(parts))
 
     def _hash(self, query: str, job: HashRows, reader: CatalogReader) -> list[dict[str, Any]]:
         return reader.map(job, job.COLUMNS, query, source=self.name)
 
-    def _compare(self, table: str, sums: Mapping[str, bytes]) -> None:
-        for backup_id in self.counting.keys() & self.manifests.keys():
-            if sums.get(backup_id, SetHash().sums) != self._signed_sums(table, backup_id):
+    def _compare(self, query: str, sums: Mapping[str, bytes]) -> None:
+        for backup_id in self.counting.keys() & self.signed.keys():
+            if sums.get(backup_id, SetHash().sums) != self.signed[backup_id].sums[query]:
+                table = query.removeprefix("signed_")
                 raise RowsChanged(
                     f"{self.name}: the rows of backup {backup_id} in the table {table} are not those that "
                     "were signed.",
                     hint=_HINT,
                 )
-
-    def _signed_sums(self, table: str, backup_id: str) -> bytes:
-        if table == "files":
-            return self.file_sums[backup_id]
-        manifest, rows_hash = self.manifests[backup_id], SetHash()
-        for row in manifest.positions if table == "positions" else manifest.scopes:
-            rows_hash.add(json_line(row).encode())
-        return rows_hash.sums
 
     def _deletions(self) -> None:
         """Raise NoLink for the record of a deletion that nobody signed since the chain began."""
@@ -287,6 +291,13 @@ class _Source:
                     "the chain.",
                     hint="Find out who deleted, and whether that host has a signing key.",
                 )
+
+
+def _sums(rows: Iterable[Row]) -> bytes:
+    rows_hash = SetHash()
+    for row in rows:
+        rows_hash.add(json_line(row).encode())
+    return rows_hash.sums
 
 
 def _merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, bytes]:
