@@ -401,8 +401,8 @@ class Settings(BaseModel):
     )
     encryption: EncryptionOptions = Field(
         EncryptionOptions(),
-        description="who can read backups of topics: recipients, recipients_file, identity_file, passphrase, "
-        "passphrase_file",
+        description="who can read backups of topics and snapshots: recipients, recipients_file, "
+        "identity_file, passphrase, passphrase_file",
     )
     approved: ApprovedOptions = Field(
         ApprovedOptions(),

@@ -124,7 +124,7 @@ class _Rebuild:
         derive: Derive | None,
         progress: Callable[[int, int], None],
         confirm: Callable[[], None],
-        keys: TrustedKeys | None,
+        keys: TrustedKeys | None = None,
     ) -> None:
         self.spark, self.writer, self.storage, self.derive = spark, writer, writer.home, derive
         self.progress, self.confirm, self.manifests_read = progress, confirm, 0
