@@ -18,11 +18,11 @@ from tests.support.made_queues import MadeQueues
 
 from lakebackup.errors import Busy, Incomplete, Refused
 from lakebackup.plan.queues.restore import plan_restore
+from lakebackup.plan.upkeep.prune import leaving
 from lakebackup.recovery.rebuild import rebuild
 from lakebackup.requests import Request
 from lakebackup.rows.upkeep import Policy, Restore
 from lakebackup.storage import open_storage
-from lakebackup.store.plan_file import write_plan_file
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.tombstones import Prune, write_prune
 from lakebackup.store.writer import CatalogWriter
@@ -323,19 +323,18 @@ def test_an_interrupted_prune_waits_for_a_restore(root: Path) -> None:
 def test_the_proof_stops_a_prune_of_needed_files(
     spark: SparkSession, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The plan is wrong: it deletes messages of the parent of a backup that stays."""
+    """The list is wrong: it has the files of the parent of a backup that stays."""
     keep(root, redundancy=1)
     monkeypatch.setattr(removing, "is_large", lambda _: True)
-    plan_file = CatalogReader.plan_file
+    map_rows = CatalogReader.map
 
-    def plan_needed_files(reader: CatalogReader, name: str) -> Any:
-        file = plan_file(reader, name)
-        needed = select_rows(root, f"SELECT * FROM files WHERE backup_id = '{number(5)}' AND role = 'data'")
-        rows = [*file.table().to_pylist(), *({**row, "reason": "wrong"} for row in needed)]
-        return write_plan_file([pa.Table.from_pylist(rows, file.schema()).to_reader()])
+    def write_needed_files(reader: Any, job: Any, columns: str, name: str, **parameters: Any) -> Any:
+        if name == "prune_removals":
+            reader = reader.with_rows("leaving", leaving([(number(5), "wrong")]))
+        return map_rows(reader, job, columns, name, **parameters)
 
-    monkeypatch.setattr(CatalogReader, "plan_file", plan_needed_files)
-    with pytest.raises(Refused, match="backup number 5 of social has 1 files in objects that would be gone"):
+    monkeypatch.setattr(CatalogReader, "map", write_needed_files)
+    with pytest.raises(Refused, match="backup number 5 of social has 3 files in objects that would be gone"):
         run_prune(root, spark, delete=True)
     assert select_rows(root, "SELECT path FROM removals") == []
     assert not list((root / "prunes").glob("*/prune.json"))

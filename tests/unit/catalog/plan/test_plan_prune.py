@@ -16,7 +16,6 @@ from lakebackup.plan.upkeep.prune import plan_prune, window_of
 from lakebackup.rows.backups import Backup, Scope
 from lakebackup.rows.upkeep import Policy
 from lakebackup.rules.topic_settings import TopicSettings
-from lakebackup.store.plan_file import EMPTY, PlanFile
 from lakebackup_jobs.upkeep.prune import PruneRequest, run
 
 
@@ -71,9 +70,6 @@ class FakeReader:
 
     def with_rows(self, *_: Any) -> FakeReader:
         return self
-
-    def plan_file(self, *_: Any, **__: Any) -> PlanFile:
-        return EMPTY
 
 
 def test_a_topic_that_the_newest_backup_lacks_is_pruned_only_when_named() -> None:
