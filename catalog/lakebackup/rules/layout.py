@@ -183,12 +183,12 @@ def _of_task(path: str) -> Callable[[str, str, int], str]:
 #: The record of a backup, merge or compaction of a log that is in progress or was interrupted.
 in_progress_path = _in_source("begun.json")
 merge_path = _in_source("merge.json")
-#: The chain of signatures, a link an object; and the number of its newest link, as a hint.
-signatures_folder = _in_source("signatures/")
-newest_signature_path = _in_source("newest-signature.json")
 compact_path = _in_source("compact.json")
 #: Spark's checkpoint of a continuous backup.
 follow_folder = _in_source("follow/")
+#: The chain of signatures, a link an object; and the number of its newest link, as a hint.
+signatures_folder = _in_source("signatures/")
+newest_signature_path = _in_source("newest-signature.json")
 
 #: The folders with the objects that describe backups. A backup's `manifest.json` is the index of them.
 backups_folder = _in_source("backups/")

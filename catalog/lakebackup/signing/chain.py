@@ -2,9 +2,9 @@
 
 A link names an object by path, size and SHA-256: the manifest of a backup, or the record of a deletion. Of a
 backup it also has the root of the Merkle tree of the rows of all files. These have the SHA-256 of each file,
-so the signature covers all of a backup. Each link also has the SHA-256 of the link before it, so links cannot
-be taken out, inserted or exchanged. Only the newest ones can be taken away unnoticed. A `Checkpoint`, written
-elsewhere, shows that too.
+so the signature covers all of a backup. Each link also has the SHA-256 of the link before it, so nobody can
+insert or exchange a link unnoticed, or remove one, except the newest. A `Checkpoint`, written elsewhere,
+shows that the newest ones were removed.
 
 Each link is the payload of an envelope (see `envelope`), in an object of its own.
 """
@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge
 from pydantic import StringConstraints, TypeAdapter, ValidationError
 
-from lakebackup.signing.envelope import Envelope, read, seal, strict_json, verify
+from lakebackup.signing.envelope import Envelope, read, seal, strict_json, typed_json, verify
 from lakebackup.signing.faults import (
     BehindCheckpoint,
     BrokenChain,
@@ -94,13 +94,7 @@ def sign(link: Link, key: SigningKey) -> bytes:
 def parse(content: bytes) -> tuple[Link, Envelope]:
     """Parse the content of the object of a link, whoever signed it. Raises Malformed."""
     envelope = read(content)
-    strict_json(envelope.payload, "The payload")
-    try:
-        link = _LINK.validate_json(envelope.payload, strict=True, extra="forbid")
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        names = ".".join(map(str, problem["loc"]))
-        raise Malformed(f"The payload is not a link: {names}: {problem['msg']}.", hint=_HINT) from None
+    link = typed_json(_LINK, envelope.payload, "The payload", "a link", hint=_HINT)
     if link.payload != envelope.payload:
         raise Malformed("The payload is not as a link is written.", hint=_HINT)
     return link, envelope
@@ -149,7 +143,7 @@ def _checked(
 class Checkpoint:
     """The newest link of each source at some time: its number and its digest.
 
-    Whoever writes to a repository can take away its newest links, or put an older copy of it in its place. A
+    Whoever writes to a repository can remove its newest links, or put an older copy of it in its place. A
     checkpoint that is elsewhere shows both.
     """
 
@@ -186,7 +180,7 @@ class Checkpoint:
         if number not in digests:
             raise BehindCheckpoint(
                 f"{source}: the chain ends with link {max(digests, default=0)}, and the checkpoint has link "
-                f"{number}. The newest links were taken away.",
+                f"{number}. Somebody removed the newest links.",
                 hint=_HINT,
             )
         if digests[number] != digest:

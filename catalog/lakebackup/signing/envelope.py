@@ -16,7 +16,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from lakebackup.signing.faults import (
     Malformed,
@@ -30,6 +32,7 @@ from lakebackup.signing.faults import (
 )
 from lakebackup.signing.keys import PublicKey, SigningKey, TrustedKeys, short_id
 
+T = TypeVar("T")
 #: The largest file that is read.
 MAX_BYTES = 64 << 20
 _FIELDS = frozenset({"payloadType", "payload", "payloadSha256", "signatures"})
@@ -166,6 +169,18 @@ def strict_json(content: bytes, label: str) -> Any:
         raise Malformed(f"{label} has the key {repeated.args[0]!r} twice in an object.", hint=_HINT) from None
     except ValueError:  # not UTF-8, or not JSON
         raise Malformed(f"{label} is not JSON.", hint=_HINT) from None
+
+
+def typed_json(adapter: TypeAdapter[T], content: bytes, label: str, kind: str, *, hint: str = _HINT) -> T:
+    """Parse strict JSON as a value of a type, without other fields. Raises Malformed: `label` is not
+    `kind`."""
+    strict_json(content, label)
+    try:
+        return adapter.validate_json(content, strict=True, extra="forbid")
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        names = ".".join(map(str, problem["loc"]))
+        raise Malformed(f"{label} is not {kind}: {names}: {problem['msg']}.", hint=hint) from None
 
 
 class _Repeated(Exception):

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
-from pydantic import JsonValue, StringConstraints, TypeAdapter, ValidationError
+from pydantic import JsonValue, TypeAdapter
 
-from lakebackup.signing.chain import PAYLOAD_TYPE, Link, parse
-from lakebackup.signing.envelope import strict_json, verify
+from lakebackup.signing.chain import PAYLOAD_TYPE, Link, Sha256, parse
+from lakebackup.signing.envelope import strict_json, typed_json, verify
 from lakebackup.signing.faults import Malformed, WrongProof
 from lakebackup.signing.keys import PublicKey, TrustedKeys
 from lakebackup.signing.merkle import leaf_hash, proof, proved_root
@@ -28,7 +28,7 @@ class _File:
     format: Literal[1]
     row: str
     index: Annotated[int, Ge(0)]
-    hashes: list[Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]]
+    hashes: list[Sha256]
     link: dict[str, JsonValue]
 
 
@@ -66,13 +66,7 @@ def is_proof(content: bytes) -> bool:
 
 def check(content: bytes, keys: TrustedKeys) -> Inclusion:
     """Check the content of the file of a proof. Raises Malformed, WrongProof, and as `envelope.verify`."""
-    strict_json(content, "The file")
-    try:
-        file = _FILE.validate_json(content, strict=True, extra="forbid")
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        names = ".".join(map(str, problem["loc"]))
-        raise Malformed(f"The file is not a proof: {names}: {problem['msg']}.", hint=_HINT) from None
+    file = typed_json(_FILE, content, "The file", "a proof")
     link, envelope = parse(json.dumps(file.link).encode())
     signer = verify(envelope, PAYLOAD_TYPE, keys)
     hashes = [bytes.fromhex(sibling) for sibling in file.hashes]

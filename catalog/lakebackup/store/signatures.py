@@ -6,11 +6,11 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.rules import layout
@@ -22,9 +22,12 @@ from lakebackup.signing.keys import SigningKey, TrustedKeys
 from lakebackup.storage import A_FEW, MANY, AlreadyExists, Storage
 
 _NUMBER = re.compile(r"([0-9]{10})\.json")
-# Links are read ahead by so many threads, this many at a time.
+# Objects are read ahead by so many threads, this many at a time.
 _THREADS = 8
-_LINKS_AHEAD = 64
+_OBJECTS_AHEAD = 64
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def append(storage: Storage, source: str, kind: Kind, subject: str, path: str, key: SigningKey) -> Link:
@@ -40,8 +43,7 @@ def append(storage: Storage, source: str, kind: Kind, subject: str, path: str, k
         newest = newest_link(storage, source)
         if newest and (newest.path, newest.sha256) == (path, sha256):
             return newest
-        rows = file_rows(storage, source, subject) if kind == "backup" else iter(())
-        tree = tree or merkle.root(rows)
+        tree = tree or merkle.root(file_rows(storage, source, subject) if kind == "backup" else ())
         link = Link(
             source=source,
             number=newest.number + 1 if newest else 1,
@@ -89,9 +91,14 @@ def links(storage: Storage, source: str) -> Iterator[tuple[int, bytes]]:
     def read(number: int) -> tuple[int, bytes]:
         return number, storage.get(layout.signature_path(source, number), length=MANY)
 
-    numbers = _numbers(storage, source)
+    return read_ahead(read, _numbers(storage, source))
+
+
+def read_ahead(read: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """Yield what `read` returns for each item, in order. Threads read a few items ahead."""
+    remaining = iter(items)
     with ThreadPoolExecutor(_THREADS) as pool:
-        while chunk := list(islice(numbers, _LINKS_AHEAD)):
+        while chunk := list(islice(remaining, _OBJECTS_AHEAD)):
             yield from pool.map(read, chunk)
 
 

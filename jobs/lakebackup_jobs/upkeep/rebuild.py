@@ -36,8 +36,8 @@ def run(request: RebuildRequest, *, spark: SparkSession | None = None, reporter:
     out.
 
     If the settings name public keys, only what one of them signed is taken. Raises Refused (the catalog holds
-    backups), Busy (a run works on a source), Incomplete (some manifests
-    could not be used; all other backups were rebuilt).
+    backups), Busy (a run works on a source), Incomplete (some manifests could not be used; all other backups
+    were rebuilt).
     """
 
     def report_progress(count: int, total: int) -> None:

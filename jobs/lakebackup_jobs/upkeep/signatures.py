@@ -16,11 +16,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -47,9 +45,6 @@ from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.workspace import Workspace
 
 _HINT = "Compare the repository with another copy, and find out who could write to it."
-# Signed objects are read by so many threads, this many at a time.
-_THREADS = 8
-_OBJECTS_AHEAD = 64
 # The queries of the rows that a manifest describes.
 _ROWS: Mapping[str, type[Row]] = {
     "signed_files": DataFile,
@@ -189,11 +184,8 @@ class _Source:
         """Compare each signed object. Of an object that was signed repeatedly, the newest link counts."""
         rows = self.reader.rows("signed_backups", source=self.name)
         self.counting = {row["backup_id"]: row for row in rows}
-        links = iter(self.links.values())
-        with ThreadPoolExecutor(_THREADS) as pool:
-            while chunk := list(islice(links, _OBJECTS_AHEAD)):
-                for backup in filter(None, pool.map(self._object, chunk)):
-                    self.signed[backup.backup.backup_id] = backup
+        for backup in filter(None, signatures.read_ahead(self._object, self.links.values())):
+            self.signed[backup.backup.backup_id] = backup
 
     def _object(self, link: Link) -> SignedBackup | None:
         """Compare a signed object. Returns what is signed of a backup; None for a deletion."""
@@ -243,7 +235,7 @@ class _Source:
                     )
 
     def _require_older(self, row: Mapping[str, Any]) -> None:
-        """Count a backup without a link. Raises NoLink if it was begun after the chain."""
+        """Count a backup without a link. Raises NoLink if it is newer than the first link."""
         self.unsigned += 1
         if self.first and row["started_at"] > self.first.signed_at:
             raise NoLink(

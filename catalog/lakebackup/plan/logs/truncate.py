@@ -68,8 +68,8 @@ class LogCut:
 
 @dataclass(frozen=True, slots=True)
 class TruncatePlan:
-    """What a truncate deletes. `totals`: rows of log_truncate_totals. `metas`: rows of removals
-    without the prune, of the `.meta` objects of flushes that keep no log file."""
+    """What a truncate deletes. `totals`: rows of log_truncate_totals. `metas`: rows of removals without
+    the prune, of the `.meta` objects of flushes that keep no log file."""
 
     cut: LogCut
     totals: tuple[Mapping[str, Any], ...]

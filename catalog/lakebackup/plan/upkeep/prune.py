@@ -116,8 +116,7 @@ class PrunePlan:
     """What is deleted of a source: `backups` whole, each before those that it depends on. Subclasses add what
     their kind of source has besides.
 
-    `files`, `bytes`: the totals that the plan examined. They name
-    no object: `removals` chooses those.
+    `files`, `bytes`: the totals that the plan examined. The plan names no object: `removals` chooses them.
     """
 
     source: str

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
+from lakebackup.errors import NotFound, UsageProblem
+from lakebackup.requests import Request
 from lakebackup.rules import layout
 from lakebackup.signing import chain, inclusion
 from lakebackup.storage import Storage
@@ -13,6 +14,7 @@ from lakebackup.store import signatures
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import argument
+from lakebackup_jobs.cli.output.new_file import write_new_file
 from lakebackup_jobs.cli.verb import Call, verb
 
 
@@ -47,17 +49,9 @@ def prove(
             f"The rows beside the manifest of backup {backup_id} do not have {path!r}.",
             hint="`lakebackup verify --signatures` says what is wrong.",
         )
-    content = inclusion.prove(rows, index, link)
-    try:
-        with file.open("xb") as stream:
-            stream.write(content)
-    except FileExistsError:
-        raise UsageProblem(f"{file} exists.", hint="Name a new file.") from None
-    except OSError as error:
-        raise EnvironmentProblem(
-            f"{file} cannot be written: {error.strerror}.",
-            hint="Name a new file in a folder that can be written.",
-        ) from None
+    if file.exists():
+        raise UsageProblem(f"{file} exists.", hint="Name a new file.")
+    write_new_file(call.request(Request), file, iter([inclusion.prove(rows, index, link).decode()]))
     call.show(
         {"file": str(file), "source": source, "backup_id": backup_id, "path": path},
         [f"{file} proves that {path} was in backup {backup_id} of {source}, to whoever has the public key."],

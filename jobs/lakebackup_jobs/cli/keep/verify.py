@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, cast
 
-from lakebackup.errors import EnvironmentProblem, NotFound, UsageProblem
+from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.signing.chain import Checkpoint
 from lakebackup_jobs.cli.evidence.record import recorded_evidence
 from lakebackup_jobs.cli.flags import completion, options
 from lakebackup_jobs.cli.flags.options import argument, option, switch
 from lakebackup_jobs.cli.flags.values import one_of
+from lakebackup_jobs.cli.output.new_file import write_new_file
 from lakebackup_jobs.cli.verb import Call, verb
 from lakebackup_jobs.runtime.signing import trusted_keys
 from lakebackup_jobs.upkeep import signatures
@@ -47,7 +48,7 @@ def verify(
     ),
     checkpoint: Path | None = option(
         "--checkpoint FILE",
-        "Compare with an earlier checkpoint: it shows whether newest backups were taken away.",
+        "Compare with an earlier checkpoint: it shows whether somebody removed the newest backups.",
         show_default=False,
     ),
     save_checkpoint: Path | None = option(
@@ -113,14 +114,7 @@ def _verify_signatures(
     result = call.run(signatures.run, request)
     signatures.require_signed(result)
     if new_checkpoint:
-        try:
-            with new_checkpoint.open("x", encoding="utf-8") as file:
-                file.write(result["checkpoint"])
-        except OSError as error:
-            raise EnvironmentProblem(
-                f"--save-checkpoint {new_checkpoint} cannot be written: {error.strerror}.",
-                hint="Name a new file in a folder that can be written.",
-            ) from None
+        write_new_file(request, new_checkpoint, iter([result["checkpoint"]]))
 
 
 def _content(file: Path) -> bytes:

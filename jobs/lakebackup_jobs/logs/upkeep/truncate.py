@@ -107,8 +107,7 @@ def _plan(request: TruncateRequest, reader: CatalogReader) -> TruncatePlan:
     plan = TruncatePlan(cut, (), removals_schema().empty_table())
     removals = plan.removals
     reader = plan.with_relations(reader).with_query("doomed_log", removals.name, **removals.parameters)
-    emptied_rows = reader.rows("log_truncate_emptied", source=cut.source, cut=cut.cut)
-    emptied = {row["backup_id"] for row in emptied_rows}
+    emptied = {row["backup_id"] for row in reader.rows("log_truncate_emptied", **removals.parameters)}
     metas = pa.Table.from_pylist(list(_metas(reader.home, cut.source, emptied)), removals_schema())
     return replace(plan, totals=tuple(reader.rows("log_truncate_totals", source=cut.source)), metas=metas)
 
