@@ -51,13 +51,19 @@ class Social:
         (self.snapshot / "000001.sst").write_bytes(b"x" * 1000)
 
     def send(
-        self, topic: str, partition: int = 0, transaction: str = "", kind: str = "", tid: int | None = None
+        self,
+        topic: str,
+        partition: int = 0,
+        transaction: str = "",
+        kind: str = "",
+        tid: int | None = None,
+        value: bytes = b"value",
     ) -> Message:
         self.tid = self.tid + 1 if tid is None else tid
         headers: list[tuple[str, str | bytes | None]] = [("tid", str(self.tid).encode())]
         headers += [("transaction", transaction.encode())] if transaction else []
         headers += [("kind", kind.encode())] if kind else []
-        self.producer.produce(topic, b"value", b"key", partition, headers=headers)
+        self.producer.produce(topic, value, b"key", partition, headers=headers)
         self.producer.flush()
         return topic, partition, self.tid
 

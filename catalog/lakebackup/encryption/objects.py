@@ -198,3 +198,8 @@ class Keyring(Mapping[str, BackupKey]):
             lambda start, length: read_range(PREFIX_BYTES + start, length),
             path=path,
         )
+
+    def open_data(self, path: str, kind: Kind, name: BoundName, data: bytes) -> SealedObject:
+        """Return the content of an encrypted object whose bytes are `data`. Raises as `open`."""
+        view = memoryview(data)
+        return self.open(path, kind, name, len(data), lambda start, length: view[start : start + length])

@@ -256,7 +256,7 @@ def snapshot_path(
     """
     parts = [encode_name(part) for part in (scope, region, *name.split("/"))]
     path = snapshot_folder(source, backup_id) + "/".join(parts)
-    suffix = "" if key_id is None else f".{key_id}{ENCRYPTED_SUFFIX}"
+    suffix = encrypted_suffix(key_id)
     if len(path + suffix) > _MAX_PATH_BYTES:
         path = snapshot_folder(source, backup_id) + "/".join([*parts[:2], encode_name(name, longest=0)])
     if compressed:
@@ -266,10 +266,15 @@ def snapshot_path(
     return path + suffix
 
 
+def encrypted_suffix(key_id: str | None) -> str:
+    """The end of the path of an object that the data key `key_id` encrypts; empty for None."""
+    return "" if key_id is None else f".{key_id}{ENCRYPTED_SUFFIX}"
+
+
 def with_key_id(path: str, key_id: str) -> str:
     """The path that an encrypted object with one file of a snapshot would have with another data key."""
     stem = path.removesuffix(ENCRYPTED_SUFFIX).rpartition(".")[0]
-    return f"{stem}.{key_id}{ENCRYPTED_SUFFIX}"
+    return stem + encrypted_suffix(key_id)
 
 
 def pack_path(source: str, backup_id: str, task: int, number: int, attempt: str) -> str:
@@ -323,10 +328,15 @@ def stream_meta_path(source: str, backup_id: str, ts: int, number: int | None = 
 
 
 def queue_file_path(
-    source: str, backup_id: str, name: Literal["config.yaml", "delta_schema_history.yaml"]
+    source: str,
+    backup_id: str,
+    name: Literal["config.yaml", "delta_schema_history.yaml"],
+    *,
+    key_id: str | None = None,
 ) -> str:
-    """An engine's own file, which every backup of its queues stores."""
-    return f"{queue_files_folder(source, backup_id)}{name}"
+    """An engine's own file, which every backup of its queues stores. `key_id`: the data key that encrypts
+    it."""
+    return f"{queue_files_folder(source, backup_id)}{name}{encrypted_suffix(key_id)}"
 
 
 def snapshot_source(source: str) -> str:

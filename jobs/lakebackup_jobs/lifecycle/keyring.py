@@ -49,19 +49,24 @@ def open_keys(roots: Roots, rows: list[dict[str, Any]], *, identity_file: str | 
     return Keyring(open_key(identities, read_key(roots, row)) for row in rows)
 
 
-def open_roots(reader: CatalogReader, plan: PlanFile, encryption: RunEncryption | None) -> Roots:
-    """The roots of a run that reads the files of a plan and replaces them by new ones, with their keys.
+def open_roots(reader: CatalogReader, plan: PlanFile) -> Roots:
+    """The roots of a run that reads the files of a plan, with their data keys. Raises as `keyring`."""
+    roots = reader.destinations()
+    return roots.with_keys(keyring(reader.with_rows("selected", plan), roots))
+
+
+def open_replaced(reader: CatalogReader, plan: PlanFile, encryption: RunEncryption | None) -> Roots:
+    """The roots of a run that reads the files of a plan and replaces them by new ones, with their data keys.
 
     Raises Refused if files are encrypted and those that replace them would not be, and as `keyring`.
     """
-    roots = reader.destinations()
-    keys = keyring(reader.with_rows("selected", plan), roots)
-    if keys and encryption is None:
+    roots = open_roots(reader, plan)
+    if roots.keys and encryption is None:
         raise Refused(
             "These backups are encrypted, and what replaces them would not be: no recipient is set.",
             hint="Set recipients under [encryption] of lakebackup.toml.",
         )
-    return roots.with_keys(keys)
+    return roots
 
 
 def keys_of_backups(storage: Storage, backups: Iterable[tuple[str, str]]) -> Keyring:

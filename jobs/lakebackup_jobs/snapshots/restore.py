@@ -34,7 +34,7 @@ from lakebackup.storage import Storage
 from lakebackup.storage.nesting import require_outside
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import Roots
-from lakebackup_jobs.lifecycle.keyring import keyring
+from lakebackup_jobs.lifecycle.keyring import open_roots
 from lakebackup_jobs.lifecycle.planning import plan_on_engine
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.restore import Subject, complete_interrupted, key_of, restoring
@@ -86,7 +86,7 @@ def run(
     if request.dry_run:
         return {"dry_run": True, **summary, "refused_because": refusal}
     target.require_free(plan, reader, digest)
-    roots = _roots(plan, reader)
+    roots = open_roots(reader, plan.file)
     work.choose_runner(request, of_restored_files(plan.weight), beside_spark=True)
     with target.locked(digest, plan) as resumed:
         if resumed:
@@ -109,12 +109,6 @@ def run(
             target.finish()
             run.complete(entries=entries, size=size)
     return result
-
-
-def _roots(plan: SnapshotRestorePlan, reader: CatalogReader) -> Roots:
-    """The roots of what is restored, with the data keys of its encrypted objects. Raises as `keyring`."""
-    roots = reader.destinations()
-    return roots.with_keys(keyring(reader.with_rows("selected", plan.file), roots))
 
 
 def _folders(

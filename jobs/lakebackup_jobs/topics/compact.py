@@ -30,7 +30,7 @@ from lakebackup.store.manifest import Manifest
 from lakebackup.store.plan_file import PlanFile
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.format.stored import StoredFile
-from lakebackup_jobs.lifecycle.keyring import open_roots
+from lakebackup_jobs.lifecycle.keyring import open_replaced
 from lakebackup_jobs.lifecycle.parts import parts_of
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import Life, backup_row
@@ -142,7 +142,7 @@ class TopicsCompaction(Source[CompactDraft]):
     def copy(self, draft: CompactDraft) -> Totals:
         work, count, topics = self.workspace, draft.pieces, self.batch.topics
         shares, _ = require_plan(work.storage, self.folder(draft))
-        roots = open_roots(self.reader, shares.file, self.encryption)
+        roots = open_replaced(self.reader, shares.file, self.encryption)
         keep_newest = compact_task.KeepNewest(
             **parts_of(work, draft, 1, draft.parent, self.encryption),
             plan=shares,

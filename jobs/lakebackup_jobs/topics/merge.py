@@ -37,7 +37,7 @@ from lakebackup.store.manifest import Manifest
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import Session
 from lakebackup_jobs.kafka.format.registry import SCHEMAS_TOPIC
-from lakebackup_jobs.lifecycle.keyring import open_roots
+from lakebackup_jobs.lifecycle.keyring import open_replaced
 from lakebackup_jobs.lifecycle.parts import parts_of, run_tasks
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import Life, backup_row
@@ -180,7 +180,7 @@ class TopicsMerge(Source[InProgress]):
                 f"topics left out, since the last backup does not have them: {', '.join(plan.without)}"
             )
         shares, state = require_plan(work.storage, self.folder(draft))
-        roots = open_roots(self.reader, shares.file, self.encryption)
+        roots = open_replaced(self.reader, shares.file, self.encryption)
         job = Merge(
             **parts_of(work, draft, plan.level, plan.parent, self.encryption),
             plan=shares,

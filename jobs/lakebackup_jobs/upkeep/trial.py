@@ -35,7 +35,7 @@ from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.sql_engine.lazy_dataset import LazyDataset
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.lifecycle.keyring import keyring
+from lakebackup_jobs.lifecycle.keyring import open_roots
 from lakebackup_jobs.lifecycle.planning import plan_on_engine
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.tasks.runner import of_restored_files
@@ -203,11 +203,9 @@ class _Topics(Trial):
     def differences(self) -> str | None:
         """Compare every record of every partition, in order and byte by byte."""
         shares = store_partitions(open_storage(self.folder), "compare/", self.plan)
-        roots = self.reader.destinations()
-        keys = keyring(self.reader.with_rows("selected", self.plan.file), roots)
         task = CompareRecords(
             shares=shares,
-            roots=roots.with_keys(keys),
+            roots=open_roots(self.reader, self.plan.file),
             targets={topic.scope: topic.target for topic in self.plan.topics},
             from_ts=self.plan.from_ts,
             to_ts=self.plan.to_ts,

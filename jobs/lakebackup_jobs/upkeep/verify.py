@@ -226,8 +226,7 @@ class _Check:
         if mode == "decode" and encrypted and log_keys is None and not self.roots.keys:
             self.reporter.warning(
                 f"{encrypted} files are encrypted and cannot be decoded: set identity_file under "
-                "[encryption] in lakebackup.toml for topics and snapshots, keys_file under [log] for change "
-                "logs"
+                "[encryption] in lakebackup.toml, or keys_file under [log] for change logs"
             )
         return [
             CheckFiles(*self.look_arguments, mode, self.storage.uri, log_keys),

@@ -295,9 +295,7 @@ class CheckKeys(Look):
             return bool(key_id_of(content[:PREFIX_BYTES]) == file["key_id"])
         name = name_of(SimpleNamespace(**file))
         try:
-            stream = self.roots.keys.open(
-                file["keys_path"], "keys", name, len(content), lambda start, n: content[start : start + n]
-            )
+            stream = self.roots.keys.open_data(file["keys_path"], "keys", name, content)
             return is_undamaged(stream.read(), str(file["sha256"]))
         except Damaged:
             return False

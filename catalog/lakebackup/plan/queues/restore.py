@@ -5,7 +5,6 @@ SQL selects the files. Planning writes nothing.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,18 +81,22 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """A file of the engine that is restored beside its snapshot. `role` is config or schema."""
+    """A file of the engine that is restored beside its snapshot. `role` is config or schema. `key_id`: the
+    data key of `backup_id` that encrypts it; None: it is in clear."""
 
     role: str
     destination: str
     path: str
     bytes: int
     sha256: str
+    source: str = ""
+    backup_id: str = ""
+    key_id: str | None = None
 
     @property
     def name(self) -> str:
         """Its name in the engine's folder."""
-        return self.path.rpartition("/")[2]
+        return self.path.rpartition("/")[2].removesuffix(layout.encrypted_suffix(self.key_id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,20 +147,6 @@ class QueueRestorePlan(EngineState):
     file: PlanFile = field(compare=False)
     obstacles: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-
-
-def content_of(file: ConfigFile, reader: CatalogReader) -> bytes:
-    """Return the content of a file. Raises Damaged when it is missing or has changed."""
-    try:
-        content = reader.destinations().open(file.destination).get(file.path)
-    except NotFound:
-        content = b""
-    if len(content) != file.bytes or hashlib.sha256(content).hexdigest() != file.sha256:
-        raise Damaged(
-            f"{file.path} is missing, or not what was written (size or sha256).",
-            hint="Bring the file back from a copy of the repository, or choose another backup.",
-        )
-    return content
 
 
 def plan_restore(

@@ -68,8 +68,4 @@ def open_stored(roots: Roots, path: str, file: NamedFile, data: bytes) -> Binary
     if its key was not opened, or is another one's."""
     if key_id_of(data[:PREFIX_BYTES]) is None:
         return io.BytesIO(data)
-    ciphertext = memoryview(data)
-    content = roots.keys.open(
-        path, "data", name_of(file), len(data), lambda start, length: ciphertext[start : start + length]
-    )
-    return io.BufferedReader(content, _BUFFER_BYTES)
+    return io.BufferedReader(roots.keys.open_data(path, "data", name_of(file), data), _BUFFER_BYTES)

@@ -63,7 +63,7 @@ class QueueCopyJob(OffsetsTask):
         skipped = by_partition(self.skipped)
         metadata = {NAMES: self.names.text}
         with (
-            KeyFilters(storage, self.source, self.backup_id, task) as keys,
+            KeyFilters(storage, self.source, self.backup_id, task, self.key) as keys,
             ScanWriter(storage, self.source, self.backup_id, task) as writer,
         ):
             for span in self.tasks[task]:

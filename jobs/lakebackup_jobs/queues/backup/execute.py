@@ -24,6 +24,7 @@ from lakebackup.rows.backups import Backup, DataFile
 from lakebackup.rows.base import QUEUES
 from lakebackup.rows.queues import QueuePoint, QueueSchema
 from lakebackup.rules import layout
+from lakebackup.store.data_keys import RunEncryption
 from lakebackup.store.manifest import Manifest
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.identity import micros
@@ -41,7 +42,7 @@ from lakebackup_jobs.queues.backup.full_snapshot import FullSnapshot
 from lakebackup_jobs.queues.backup.listing import Listing
 from lakebackup_jobs.queues.backup.open_transactions import Open
 from lakebackup_jobs.queues.backup.planner import QueuePlanner
-from lakebackup_jobs.queues.backup.request import CONFIG, SCHEMA, Files, QueueRequest, keep_files
+from lakebackup_jobs.queues.backup.request import QueueRequest, StoredFiles, delete_unused_files, store_files
 from lakebackup_jobs.queues.transaction_ids import write_ids
 from lakebackup_jobs.topics.resume import discard_files, tasks_done, unread
 
@@ -58,6 +59,7 @@ class QueueBackup(Source[InProgress]):
 
     def __init__(self, workspace: Workspace, planner: QueuePlanner) -> None:
         super().__init__(workspace)
+        self.encryption = RunEncryption.of(planner.request.recipients)
         self.planner = planner
         self.snapshots = FullSnapshot(planner.request, workspace)
         self._point: Mapping[str, Any] = {}
@@ -126,8 +128,9 @@ class QueueBackup(Source[InProgress]):
         The engine's files are stored as they are now; a resumed backup keeps those that it has stored.
         """
         work, plan, reader = self.workspace, draft.plan, self.reader
-        files = keep_files(work.storage, work.source, draft.backup_id, self.planner.files)
-        transactions, task_totals = self._read_queues(draft, reader)
+        parts = Parts(**parts_of(work, draft, plan.level, plan.parent, self.encryption))
+        files = store_files(work.storage, parts, self.planner.files)
+        transactions, task_totals = self._read_queues(draft, parts, reader)
         if plan.snapshot_tid is not None:
             self._require_last_tid(plan.snapshot_tid, transactions)
         self._warn(transactions, files.versions)
@@ -136,10 +139,10 @@ class QueueBackup(Source[InProgress]):
             snapshot_id = self.snapshots.take_backup(draft, reader)
             self.lease.renew()
         point = transactions.point(snapshot_id)
-        parts = Parts(**parts_of(work, draft, draft.plan.level, draft.plan.parent))
         rows = parts.write_once(
             work.storage, transactions.tasks, lambda: self._list(parts, transactions, point, files)
         )
+        delete_unused_files(work.storage, work.source, draft.backup_id, {row.path for row in rows})
         task_totals.add([SimpleNamespace(**totals(transactions.tasks, rows), error=None)])
         self._point, self._parts = asdict(point), transactions.tasks + 1
         return task_totals
@@ -184,7 +187,7 @@ class QueueBackup(Source[InProgress]):
             name: point[name] for name in ("last_tid", "carried", "open_transactions")
         }
 
-    def _read_queues(self, draft: InProgress, reader: CatalogReader) -> tuple[Open, Totals]:
+    def _read_queues(self, draft: InProgress, parts: Parts, reader: CatalogReader) -> tuple[Open, Totals]:
         """Run the tasks; return the transactions that are open afterwards, and the totals of the tasks."""
         work, plan, task_totals = self.workspace, draft.plan, Totals()
         folder, carried = layout.scan_folder(work.source, draft.backup_id), None
@@ -192,7 +195,7 @@ class QueueBackup(Source[InProgress]):
             carried = f"{folder}carried.parquet"
             write_ids(reader, work.storage.uri, carried, "queue_carried", backup_id=plan.open_at)
         work.reporter.start(plan.offsets, None, "backup", "messages")
-        task_totals.merge(self._run_tasks(draft, plan.tasks, 0, carried=carried, keep=plan.keep))
+        task_totals.merge(self._run_tasks(draft, parts, plan.tasks, 0, carried=carried, keep=plan.keep))
         transactions = Open(work, draft, plan.tasks, reader)
         if not plan.look_back or not transactions.count:
             return transactions, task_totals
@@ -205,7 +208,7 @@ class QueueBackup(Source[InProgress]):
         work.reporter.start(
             planning.offsets_of(extra_tasks), None, "look for ends of transactions", "messages"
         )
-        task_totals.merge(self._run_tasks(draft, tasks, len(plan.tasks), carried=suspects, keep=False))
+        task_totals.merge(self._run_tasks(draft, parts, tasks, len(plan.tasks), carried=suspects, keep=False))
         return Open(work, draft, tasks, work.reader()), task_totals
 
     def _look_back_tasks(self, plan: QueuePlan, oldest: int, reader: CatalogReader) -> Tasks:
@@ -218,12 +221,12 @@ class QueueBackup(Source[InProgress]):
         return planning.from_lows(plan.look_back, lows)
 
     def _run_tasks(
-        self, draft: InProgress, tasks: Tasks, first: int, *, carried: str | None, keep: bool
+        self, draft: InProgress, parts: Parts, tasks: Tasks, first: int, *, carried: str | None, keep: bool
     ) -> Totals:
         """Run the tasks from number `first` on; return their totals."""
         request = self.request
         job = QueueCopyJob(
-            **parts_of(self.workspace, draft, draft.plan.level, draft.plan.parent),
+            **vars(parts),
             client=dict(request.kafka),
             isolation=ISOLATION,
             codec=request.codec,
@@ -276,7 +279,9 @@ class QueueBackup(Source[InProgress]):
                 f"{examples[0]}: no backup of this full continues them"
             )
 
-    def _list(self, parts: Parts, transactions: Open, point: QueuePoint, files: Files) -> list[DataFile]:
+    def _list(
+        self, parts: Parts, transactions: Open, point: QueuePoint, files: StoredFiles
+    ) -> list[DataFile]:
         """Write the objects beside the messages and return their rows."""
         source, backup_id = parts.source, parts.backup_id
         listing = Listing(self.workspace.storage, parts, transactions.plan.end_ts)
@@ -297,8 +302,8 @@ class QueueBackup(Source[InProgress]):
                 for version in files.versions
             ]
             listing.write_rows("queue_schemas", versions)
-        listing.file(layout.queue_file_path(source, backup_id, CONFIG), "config", files.config)
-        listing.file(layout.queue_file_path(source, backup_id, SCHEMA), "schema", files.schema)
+        for file in files.files:
+            listing.file(file)
         return listing.rows
 
 

@@ -74,6 +74,7 @@ class FullSnapshot:
             source=layout.snapshot_source(self._source),
             lease_ttl_s=request.lease_ttl_s,
             note=note,
+            recipients=request.recipients,
             remote=request.remote,
             runner=request.runner,
             local_below=request.local_below,

@@ -18,6 +18,7 @@ from lakebackup.storage import Storage
 from lakebackup.store.delta_append import LISTED
 from lakebackup_jobs.lifecycle.tasks.part import Parts
 from lakebackup_jobs.lifecycle.tasks.rows import RowObject, write_rows
+from lakebackup_jobs.queues.backup.request import StoredFile
 
 Table = Literal["queue_points", "queue_positions", "queue_transactions", "queue_schemas"]
 
@@ -48,22 +49,20 @@ class Listing:
                 self.parts.listing(table, written_object.path, written_object.bytes, written_object.sha256)
             )
 
-    def file(self, path: str, role: Literal["config", "schema"], data: bytes | None) -> None:
-        """Add the row of one of the engine's files; `data` None: there is no such file."""
-        if data is None:
-            return
+    def file(self, file: StoredFile) -> None:
+        """Add the row of one of the engine's files."""
         self.rows.append(
             self.parts.row(
-                path=path,
+                path=file.path,
                 scope="-",
                 epoch="-",
                 region="-",
-                role=role,
+                role=file.role,
                 format="file",
                 codec="null",
-                bytes=len(data),
-                raw_bytes=len(data),
-                sha256=hashlib.sha256(data).hexdigest(),
+                bytes=len(file.data),
+                raw_bytes=file.content_bytes,
+                sha256=hashlib.sha256(file.data).hexdigest(),
                 entries=0,
                 min_ts=self.end_ts,
                 max_ts=self.end_ts,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from lakebackup import requests
 from lakebackup.errors import NotFound
@@ -17,7 +17,8 @@ from lakebackup.formats.queues.schema_history import Version
 from lakebackup.formats.queues.snapshot_json import SnapshotJson
 from lakebackup.plan.queues.history import Mode
 from lakebackup.rules import layout
-from lakebackup.storage import AlreadyExists, Storage
+from lakebackup.storage import AlreadyExists, Storage, working
+from lakebackup_jobs.lifecycle.tasks.part import Parts
 from lakebackup_jobs.snapshots.find import root_of
 
 CONFIG: Literal["config.yaml"] = "config.yaml"
@@ -43,7 +44,8 @@ class QueueRequest(requests.RunRequest):
     `source`: the engine's name; `topics`: regular expressions that match all of its queues. `snapshot`: the
     folder of its snapshot, for a full; `positions`: its snapshot.json, if that is not beside the folder.
     `config` and `schema`: files that every backup stores. `skip`: messages to leave out, such as
-    `delta.1[0]@4711`. `kafka` may hold secrets.
+    `delta.1[0]@4711`. `recipients`: who can read the messages, the files and the snapshot; without recipients
+    they are not encrypted. `kafka` may hold secrets.
     """
 
     source: str
@@ -60,6 +62,7 @@ class QueueRequest(requests.RunRequest):
     compression_level: int | None = None
     target_bytes: int = 128 << 20
     note: str | None = None
+    recipients: tuple[str, ...] = ()
     parallelism: int = os.cpu_count() or 2
 
     @property
@@ -77,6 +80,22 @@ class Files:
 
     config: bytes | None
     schema: bytes | None
+    versions: tuple[Version, ...]
+
+
+class StoredFile(NamedTuple):
+    """One of the engine's files in the repository: the bytes of its object, and the size of its content."""
+
+    role: Literal["config", "schema"]
+    path: str
+    data: bytes
+    content_bytes: int
+
+
+class StoredFiles(NamedTuple):
+    """The engine's files of a backup, and the versions of its schema history."""
+
+    files: tuple[StoredFile, ...]
     versions: tuple[Version, ...]
 
 
@@ -108,12 +127,23 @@ def files_of(request: QueueRequest) -> Files:
     return Files(config, schema, () if schema is None else schema_history.parse(schema, str(request.schema)))
 
 
-def keep_files(storage: Storage, source: str, backup_id: str, files: Files) -> Files:
-    """Store the engine's files for a backup, unless an earlier run has, and return the stored ones."""
-    config = _store_once(storage, layout.queue_file_path(source, backup_id, CONFIG), files.config)
-    path = layout.queue_file_path(source, backup_id, SCHEMA)
-    schema = _store_once(storage, path, files.schema)
-    return Files(config, schema, () if schema is None else schema_history.parse(schema, path))
+def store_files(storage: Storage, parts: Parts, files: Files) -> StoredFiles:
+    """Store the engine's files for a backup, unless an earlier run has, and return the stored ones.
+
+    A run cannot read what an earlier run has encrypted. So it stores encrypted files again, with its own key.
+    """
+    config = _store(storage, parts, "config", CONFIG, files.config)
+    schema = _store(storage, parts, "schema", SCHEMA, files.schema)
+    versions = files.versions
+    if schema and parts.key is None:
+        versions = schema_history.parse(schema.data, schema.path)
+    return StoredFiles(tuple(file for file in (config, schema) if file), versions)
+
+
+def delete_unused_files(storage: Storage, source: str, backup_id: str, paths: Collection[str]) -> None:
+    """Delete the files of the engine that interrupted runs of a backup stored, and that are not `paths`."""
+    objects = storage.list(layout.queue_files_folder(source, backup_id))
+    working.delete(storage, [entry.path for entry in objects if entry.path not in paths])
 
 
 def read_report(request: QueueRequest) -> EngineReport:
@@ -135,14 +165,25 @@ def read_report(request: QueueRequest) -> EngineReport:
     return EngineReport(str(path), None, None, mark)
 
 
-def _store_once(storage: Storage, path: str, data: bytes | None) -> bytes | None:
-    if data is None:
+def _store(
+    storage: Storage,
+    parts: Parts,
+    role: Literal["config", "schema"],
+    name: Literal["config.yaml", "delta_schema_history.yaml"],
+    content: bytes | None,
+) -> StoredFile | None:
+    if content is None:
         return None
+    path = layout.queue_file_path(parts.source, parts.backup_id, name, key_id=parts.key_id)
+    if parts.key is not None:
+        data = parts.key.seal("files", (path,), content)
+        storage.put(path, data)
+        return StoredFile(role, path, data, len(content))
     try:
-        storage.put(path, data, if_absent=True)
-        return data
+        storage.put(path, content, if_absent=True)
     except AlreadyExists:
-        return storage.get(path)
+        content = storage.get(path)
+    return StoredFile(role, path, content, len(content))
 
 
 def _read(path: str) -> bytes:

@@ -23,7 +23,6 @@ from lakebackup.plan.queues.restore import (
     Queue,
     QueueRestorePlan,
     QueueRestoreRequest,
-    content_of,
     plan_restore,
     require_restorable,
 )
@@ -35,6 +34,7 @@ from lakebackup.storage.nesting import require_outside
 from lakebackup.store.behind import current_catalog
 from lakebackup_jobs.kafka.admin import rights
 from lakebackup_jobs.kafka.admin.cluster import outlasting_restarts
+from lakebackup_jobs.lifecycle.keyring import open_roots
 from lakebackup_jobs.lifecycle.planning import plan_on_engine
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.restore import RestoreRun, Subject, restoring
@@ -43,6 +43,7 @@ from lakebackup_jobs.lifecycle.tasks.region_outcome import RegionOutcome
 from lakebackup_jobs.lifecycle.tasks.runner import of_restored_messages
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.restore import summary
+from lakebackup_jobs.queues.restore.config_files import read_config
 from lakebackup_jobs.queues.restore.engine_folder import EngineFolder
 from lakebackup_jobs.queues.restore.prepare import ends_of, new_topic, prepare
 from lakebackup_jobs.queues.restore.replay_task import QueueReplayJob
@@ -311,7 +312,7 @@ class _Run:
 
     def _content(self, file: ConfigFile, upto_tid: int | None) -> bytes:
         """Return the content of an engine's own file, as it was at a tid (None: as it is). Raises Damaged."""
-        content = content_of(file, self._reader)
+        content = read_config(file, self._reader)
         if file.role == "schema" and upto_tid is not None:
             return schema_history.cut(content, upto_tid, file.path)
         return content
@@ -333,7 +334,7 @@ class _Run:
             prepared.to_tid,
         )
         job = QueueReplayJob(
-            roots=self._reader.destinations(),
+            roots=open_roots(self._reader, shares.file),
             shares=shares,
             group=state.group,
             client=self._client,

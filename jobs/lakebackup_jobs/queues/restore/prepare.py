@@ -13,6 +13,7 @@ from lakebackup.plan.queues.restore import EngineState, Queue, QueueRestorePlan,
 from lakebackup.storage import working
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.admin.topic_changes import NewTopic
+from lakebackup_jobs.lifecycle.keyring import open_roots
 from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.restore.restore_state import FormerTopic, Prepared, RestoreState, TopicsBefore
 from lakebackup_jobs.queues.restore.scan_task import first_ids, write_open
@@ -75,7 +76,7 @@ def prepare(
         epochs={topic.scope: topic.epoch for topic in states},
         bases=bases,
         segments={link.link: segment for link, segment in zip(path.links, path.segments(), strict=True)},
-        names=names_in(reader.destinations(), shares) or request.names,
+        names=names_in(open_roots(reader, shares.file), shares) or request.names,
         leave_out=leave_out,
         open_transactions=open_count,
         open_ids=open_ids,

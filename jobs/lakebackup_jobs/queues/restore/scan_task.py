@@ -29,6 +29,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import Roots
 from lakebackup_jobs.kafka.format.records import TIMESTAMP, Columns
 from lakebackup_jobs.kafka.format.stored import open_verified
+from lakebackup_jobs.lifecycle.keyring import keyring, open_roots
 from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares
 from lakebackup_jobs.lifecycle.tasks.rows import read_rows, write_rows
 from lakebackup_jobs.lifecycle.tasks.task import Task
@@ -46,13 +47,15 @@ def tid_at(files: CatalogReader, ts: int, names: HeaderNames) -> int:
 
     `files`: a reader with the files as the relation `selected`.
 
-    If no message is later than `ts`, it is ALL - 1. Raises Damaged, Refused (a message that cannot be read).
+    If no message is later than `ts`, it is ALL - 1. Raises Damaged, Refused (a message that cannot be read),
+    and as `keyring`.
     """
     (counts,) = files.rows("queue_restore_later", to_ts=ts)
     least_tid = ALL if counts["tid"] is None else int(counts["tid"])
     if not counts["straddling"]:
         return least_tid - 1
     roots = files.destinations()
+    roots = roots.with_keys(keyring(files, roots))
     rows = _straddling_files(files, least_tid, ts)
     threads = os.cpu_count() or 2
     with ThreadPoolExecutor(threads) as pool:
@@ -161,7 +164,7 @@ def write_open(
     def with_scanned(reader: CatalogReader, name: str, file: PlanFile, upto_tid: int) -> CatalogReader:
         """Scan the files of the backups after the last one; `name` stands for their transactions."""
         shares = store_scan(open_storage(uri), reader, file, f"{folder}{name}/", last_backup.link)
-        run_shares(ScanJob(reader.destinations(), shares, names, upto_tid), shares, spark)
+        run_shares(ScanJob(open_roots(reader, shares.file), shares, names, upto_tid), shares, spark)
         return with_scans(reader, spark, name, _Scanned(uri, shares.folder), len(shares.tasks))
 
     reader = with_scanned(reader, "queue_seen", plan.file, plan.to_tid)

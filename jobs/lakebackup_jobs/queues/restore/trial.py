@@ -5,14 +5,16 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from lakebackup.formats.queues.headers import HeaderNames
-from lakebackup.plan.queues.restore import QueueRestoreRequest, content_of, plan_restore, require_restorable
+from lakebackup.plan.queues.restore import QueueRestoreRequest, plan_restore, require_restorable
 from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.lifecycle.keyring import open_roots
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.restore import Subject, restoring
 from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.queues.restore.config_files import read_config
 from lakebackup_jobs.queues.restore.scan_task import ALL, ScanJob
 from lakebackup_jobs.queues.restore.shares import run_shares, store_scan
 from lakebackup_jobs.snapshots import restore as restore_snapshot
@@ -40,8 +42,8 @@ def run(request: QueueRestoreRequest, *, spark: SparkSession | None, reporter: R
         run.begin(subject)
         files = restore_snapshot.run(snapshot, spark=spark, reporter=reporter)["files"]
         for file in plan.config:
-            content_of(file, reader)
+            read_config(file, reader)
         shares = store_scan(open_storage(request.folder), reader, plan.file, "messages/", 0)
-        run_shares(ScanJob(reader.destinations(), shares, HeaderNames()), shares, spark)
+        run_shares(ScanJob(open_roots(reader, shares.file), shares, HeaderNames()), shares, spark)
         run.complete(entries=plan.entries, size=plan.bytes)
     return f"{files} files of its snapshot and {plan.entries} messages restored"

@@ -17,7 +17,7 @@ from tests.support.made_queues import MadeQueues
 from lakebackup.plan.partitions import RegionState, TopicState
 from lakebackup.plan.queues.backup import Queues
 from lakebackup.plan.queues.history import Continuation
-from lakebackup.plan.queues.restore import QueueRestoreRequest, content_of, plan_restore
+from lakebackup.plan.queues.restore import QueueRestoreRequest, plan_restore
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.admin.topic_changes import NewTopic
@@ -28,7 +28,9 @@ from lakebackup_jobs.lifecycle.workspace import Workspace
 from lakebackup_jobs.queues.backup.draft import InProgress
 from lakebackup_jobs.queues.backup.listing import Listing
 from lakebackup_jobs.queues.backup.open_transactions import Open
+from lakebackup_jobs.queues.backup.request import StoredFile
 from lakebackup_jobs.queues.restore import summary
+from lakebackup_jobs.queues.restore.config_files import read_config
 from lakebackup_jobs.queues.restore.prepare import prepare
 from lakebackup_jobs.queues.restore.restore_state import (
     CompletedRestore,
@@ -129,7 +131,7 @@ def test_a_restore_prepares_splits_without_open_transactions(
         for partition, _ in partitions_of(shares[0], task)
     ]
     assert sorted(partitions) == ["delta.00", "delta.01", "journal.00"]
-    assert [content_of(file, reader) for file in plan.config]
+    assert [read_config(file, reader) for file in plan.config]
     assert state.read(TopicsBefore) is not None
     assert summary.suspended(state) == ""
     rows = [
@@ -183,8 +185,7 @@ def test_a_backup_records_open_transactions(queues: MadeQueues) -> None:
     listing.write_rows("queue_points", [point])
     listed_file = open_transactions.write(listing.path("queue_transactions"))
     listing.add("queue_transactions", listed_file)
-    listing.file("config.yaml", "config", b"a")
-    listing.file("schema.yaml", "schema", None)
+    listing.file(StoredFile("config", "config.yaml", b"a", 1))
     assert [row.role for row in listing.rows] == ["meta", "meta", "config"]
     table = pq.read_table(pa.BufferReader(queues.storage.get(listed_file.path)))
     assert (listed_file.rows, table["transaction_id"].to_pylist(), table["entries"].to_pylist()) == (

@@ -270,7 +270,7 @@ def test_a_lost_object_is_noticed_and_copied_again(tree: Tree) -> None:
 def test_no_view_offers_a_backup_that_verify_found_damaged(tree: Tree) -> None:
     write_file(tree.folder / "img", b"a" * 1000)
     tree.backup()
-    (object_,) = (tree.root / "db" / "snapshots").rglob("img")
+    (object_,) = (tree.root / "db" / "snapshots").rglob("img.zst")
     object_.chmod(0o600)
     object_.write_bytes(b"x" * 1000)
 

@@ -1,6 +1,6 @@
 -- The engine's own files for a restore: the schema history that travels with backup :backup_id of its queues, and the
 -- configuration of backup :config_id. outcome: what verify last found, when one is not whole.
-SELECT f.role, f.destination, f.path, f.bytes, f.sha256, c.outcome
+SELECT f.role, f.destination, f.path, f.bytes, f.sha256, f.source, f.backup_id, f.key_id, c.outcome
 FROM files AS f
 LEFT JOIN faults AS c ON f.destination = c.destination AND f.path = c.path
 WHERE f.source = :source
