@@ -223,6 +223,9 @@ class SigningOptions(BaseModel):
     host: str | None = Field(
         default=None, description="name of this machine in evidence; its host name when absent"
     )
+    evidence_folder: Location = Field(
+        default=None, description="folder for the statements of drills that `due --run` runs"
+    )
     public_keys: tuple[str, ...] = Field(
         default=(), description="files of the public keys whose signatures count"
     )
@@ -396,8 +399,8 @@ class Settings(BaseModel):
     )
     signing: SigningOptions = Field(
         SigningOptions(),
-        description="who signs backups and evidence: key_file, passphrase, passphrase_file, host; "
-        "whose signatures count: public_keys, retired_keys",
+        description="who signs backups and evidence: key_file, passphrase, passphrase_file, host, "
+        "evidence_folder; whose signatures count: public_keys, retired_keys",
     )
     encryption: EncryptionOptions = Field(
         EncryptionOptions(),

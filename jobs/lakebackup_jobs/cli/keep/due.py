@@ -6,8 +6,10 @@ import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 
 from lakebackup.errors import Incomplete, UsageProblem, error_of
+from lakebackup.rules import layout
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.trust import HINT, Unapproved
 from lakebackup_jobs.cli import main
@@ -29,7 +31,8 @@ def due(call: Call, run: bool = switch("--run", "Run the backups that are due, o
     (`policy set --pattern`). Without patterns it backs up the topics that are in any backup of the source;
     the view unprotected_topics lists the others. For other sources it runs the policy's command
     (`policy set --command`), such as a snapshot of a folder. For a change feed it makes a full from the log.
-    Restore drills that are due (`policy set --drill`) run last.
+    Restore drills that are due (`policy set --drill`) run last. With `evidence_folder` under [signing], they
+    leave evidence there.
 
     Examples:
         lakebackup due --repo ./backups
@@ -65,7 +68,14 @@ def due(call: Call, run: bool = switch("--run", "Run the backups that are due, o
             raise KeyboardInterrupt  # the signal ends all due runs
         return code
 
-    codes = [(due_run.source, run_command(due_run.command)) for due_run in backups if not due_run.unapproved]
+    def words(due_run: policies.Due) -> list[str]:
+        folder = call.settings.signing.evidence_folder
+        if folder is None or due_run.run != "drill":
+            return [*due_run.command]
+        name = f"drill-{layout.encode_name(due_run.source)}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
+        return [*due_run.command, "--evidence", f"{folder}/{name}"]
+
+    codes = [(due_run.source, run_command(words(due_run))) for due_run in backups if not due_run.unapproved]
     _require_success([(source, code) for source, code in codes if code], unreadable, unapproved)
 
 

@@ -15,8 +15,10 @@ import pytest
 from tests.support.command_line import Commands
 from tests.support.given_snapshots import FileContent, GivenSnapshots
 from tests.support.made_backups import MadeBackups, Record
+from tests.support.rows import filled
 from tests.support.statements import payload_of, with_fields
 
+from lakebackup.rows.upkeep import Policy
 from lakebackup.signing.keys import SigningKey, create, load_public
 from lakebackup.signing.statement import Evidence
 from lakebackup.store.reader import CatalogReader
@@ -103,6 +105,23 @@ def test_a_drill_of_a_snapshot_is_attested(lab: Lab) -> None:
     checked = lab.check()
     assert (checked["fault"], checked["page"]) == (None, "matches")
     assert checked["attested"]["items"][0]["outcome"] == "ok"
+
+
+def test_a_drill_that_is_due_leaves_evidence_in_the_folder_of_the_settings(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository, folder = ("--repo", lab.repository), lab.folder / "evidence"
+    monkeypatch.setenv("LAKEBACKUP_SIGNING__EVIDENCE_FOLDER", str(folder))
+    policy = filled(Policy, source="yb", at=1, drill_schedule="weekly", time_zone="UTC")
+    CatalogWriter(None, str(lab.repository)).record(policy)
+    lab.commands.output("approve", "--yes", *repository)
+    assert "there is no such folder" in lab.commands.fails(3, "due", "--run", *repository)
+    folder.mkdir()
+    lab.commands.output("due", "--run", *repository)
+    (file,) = folder.glob("*.json")
+    assert file.name.startswith("drill-yb-2")
+    (row,) = lab.commands.rows("evidence", "check", file, "--public-key", lab.public_key)
+    assert row["attested"]["items"][0]["outcome"] == "ok"
 
 
 def test_a_drill_of_topics_is_attested(lab: Lab) -> None:
