@@ -81,7 +81,7 @@ def keys_of_backups(storage: Storage, backups: Iterable[tuple[str, str]]) -> Key
 
 def open_key(identities: Identities, key_object: data_keys.StoredKey) -> BackupKey:
     """Open a stored data key. Raises Damaged as `Identities.open`."""
-    data_key = identities.open(key_object.key_id, key_object.wrapped_keys)
+    data_key = identities.open(key_object.key_id, key_object.wrapped_keys, key_object.path)
     return BackupKey(data_key, key_object.source, key_object.backup_id)
 
 

@@ -56,7 +56,7 @@ def _test(
     if file is None and signing.key_file is None:
         raise UsageProblem(
             "No key is in use, and none is named.",
-            hint="Name the file of a key, or set key_file under [signing] in lakebackup.toml.",
+            hint="Name a file, or set key_file under [signing] or identity_file under [encryption].",
         )
     key_path = file or Path(signing.key_file or "")
     key = load_private(key_path, passphrase_of(signing, passphrase_file))

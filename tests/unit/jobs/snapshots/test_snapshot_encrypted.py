@@ -18,7 +18,6 @@ from tests.support.disks import flip
 from tests.support.encrypted import Host, KeyPair, texts_in
 
 from lakebackup.encryption.objects import MAGIC
-from lakebackup_jobs.cli import main
 
 SECRET = b"secret row of a customer; "
 FIRST_MS = 1_700_000_000_000
@@ -254,63 +253,6 @@ def test_a_manifest_for_other_tools_names_the_keys(
     assert (
         "db/-/noise: it is encrypted with data key 0000000000000000, which the catalog does not know" in error
     )
-
-
-def no_identity(host: Host, keys: KeyPair, database: Database) -> None:
-    host.has()
-
-
-def foreign_identity(host: Host, keys: KeyPair, database: Database) -> None:
-    host.has(identity_file=host.key_pair("foreign").file)
-
-
-def retired_identity(host: Host, keys: KeyPair, database: Database) -> None:
-    host.has(host.key_pair("new").recipient, identity_file=keys.file)
-    assert main(["key", "rotate"]) == 0
-    host.has(identity_file=keys.file)
-
-
-def lost_key(host: Host, keys: KeyPair, database: Database) -> None:
-    key_objects(database)[0].unlink()
-
-
-def exchanged_key(host: Host, keys: KeyPair, database: Database) -> None:
-    first, second = key_objects(database)
-    first.write_bytes(second.read_bytes())
-
-
-def key_objects(database: Database) -> list[Path]:
-    return sorted(database.repository.glob("*/backups/*/data-keys/*.json"))
-
-
-@pytest.mark.parametrize(
-    ("fault", "code", "text"),
-    [
-        (no_identity, 2, "is encrypted, and no identity is set. Its recipients: age1"),
-        (foreign_identity, 7, "age1"),
-        (retired_identity, 7, "age1"),
-        (lost_key, 7, "is lost"),
-        (exchanged_key, 7, "is the object of another data key"),
-    ],
-)
-def test_keys_that_cannot_be_opened_are_named_and_nothing_is_written(
-    fault: Callable[[Host, KeyPair, Database], None],
-    code: int,
-    text: str,
-    database: Database,
-    commands: Commands,
-    host: Host,
-    keys: KeyPair,
-    tmp_path: Path,
-) -> None:
-    host.has(keys.recipient)
-    database.back_up()
-    database.write("text", SECRET)
-    database.back_up()
-    host.has(identity_file=keys.file)
-    fault(host, keys, database)
-    assert text in commands.fails(code, "restore", "snapshot", "--to", tmp_path / "no")
-    assert not (tmp_path / "no").exists()
 
 
 def flipped_bit(first: Path, second: Path) -> None:
