@@ -34,21 +34,21 @@ class KeysRequest(Request):
     recipients: tuple[str, ...] = ()
 
 
-def test(request: KeysRequest, *, reporter: Reporter) -> dict[str, Any]:
+def test(request: KeysRequest, *, reporter: Reporter, identities: Identities | None) -> dict[str, Any]:
     """Open each data key, and return how many there are and those that cannot be opened.
 
-    Raises UsageProblem (no identity is set), NotFound (no backup is encrypted), and Damaged, with the result,
-    when keys cannot be opened.
+    `identities`: None for those of the settings. Raises UsageProblem (no identity is set), NotFound (no
+    backup is encrypted), and Damaged, with the result, when keys cannot be opened.
     """
     work = Workspace(request, "", reporter)
     reader = work.current()
     rows = _rows(reader, request.source)
-    identities = _identities()
+    opening = identities or _identities()
     roots = reader.destinations()
 
     def problem_of(row: dict[str, Any]) -> str | None:
         try:
-            open_key(identities, read_key(roots, row))
+            open_key(opening, read_key(roots, row))
         except LakebackupError as error:
             return error.message
         return None

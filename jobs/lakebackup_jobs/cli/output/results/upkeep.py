@@ -177,7 +177,7 @@ def tested_keys(values: Mapping[str, Any]) -> Summary:
 def rotated_keys(values: Mapping[str, Any]) -> Summary:
     """A rotation of the recipients of data keys."""
     keys, recipients = counted(values["keys"], "data key"), ", ".join(values["recipients"])
-    sentence = f"{values['wrapped']} of {keys} are wrapped for {recipients}{duration(values.get('seconds'))}."
+    sentence = f"Wrapped {values['wrapped']} of {keys} for {recipients}{duration(values.get('seconds'))}."
     return Summary([sentence], Table(values["problems"], _KEY_PROBLEMS))
 
 
