@@ -206,3 +206,32 @@ def test_keys_are_wrapped_for_other_recipients(
     assert commands.result("verify")["changed"] == 0
     host.has(identity_file=new.file)
     restore(commands, broker, orders, f"{orders}-copy")
+
+
+def test_a_host_with_public_keys_prunes_what_it_cannot_read(
+    commands: Commands,
+    broker: Broker,
+    orders: str,
+    back_up: Callable[..., dict[str, object]],
+    host: Host,
+    keys: KeyPair,
+    tmp_path: Path,
+) -> None:
+    """Two fulls and the increments on them; one full is kept."""
+    host.has(keys.recipient)
+    for _ in range(2):
+        back_up("--mode", "full")
+        truth.produce(broker.bootstrap, orders, LATER)
+        back_up()
+    commands.output("policy", "set", str(commands.rows("list")[0]["source"]), "--redundancy", "1")
+    assert commands.result("prune", "--delete")["deleted"]
+    checked = commands.result("verify", "--decode")
+    assert not any(checked[name] for name in ("damaged", "changed", "missing", "orphan"))
+    states = [row["state"] for row in commands.rows("list")]
+    assert states.count("complete") == 2
+    assert len(commands.rows("sql", "SELECT key_id FROM data_keys")) == 2
+    folder = f"dir:{tmp_path / 'out'}"
+    assert keys.recipient in commands.fails(2, "restore", "topics", orders, "--to", folder)
+    assert not (tmp_path / "out").exists()
+    host.has(identity_file=keys.file)
+    restore(commands, broker, orders, f"{orders}-copy")
