@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.support import kafka_truth as truth
 from tests.support.command_line import Commands
-from tests.support.encrypted import Host, KeyPair, leaks, stored_data_keys
+from tests.support.encrypted import Host, KeyPair, leaks, opened_keys
 from tests.support.kafka_truth import Record
 
 from lakebackup.encryption.objects import MAGIC
@@ -155,7 +155,7 @@ def test_a_stolen_repository_shows_no_record_and_no_key(
     commands.output("merge", "1")
     restore(commands, broker, orders, f"{orders}-copy")
     commands.output("verify", "--decode")
-    data_keys = stored_data_keys(tmp_path / "backups", keys.file)
+    data_keys = [key.data_key.key for key in opened_keys(tmp_path / "backups", keys.file).values()]
     assert len(data_keys) == 3
     secrets = [*texts, b"later-key", *data_keys, keys.file.read_bytes().split()[-1]]
     assert leaks(tmp_path / "backups", secrets) == []

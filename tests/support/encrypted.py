@@ -15,9 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from backports import zstd
 
+from lakebackup.encryption.objects import Keyring
 from lakebackup.encryption.recipients import Identities, new_identity, protected
 from lakebackup.storage import open_storage
 from lakebackup.store import data_keys
+from lakebackup_jobs.lifecycle.keyring import open_key
 from lakebackup_jobs.runtime import identities
 
 _SETTINGS = ("RECIPIENTS", "RECIPIENTS_FILE", "IDENTITY_FILE", "PASSPHRASE", "PASSPHRASE_FILE")
@@ -92,15 +94,23 @@ def texts_of(content: bytes) -> Iterator[bytes]:
         yield from texts_of(gzip.decompress(content))
 
 
-def stored_data_keys(repository: Path, identity: Path) -> list[bytes]:
-    """Return the data keys of a repository, which an identity opens."""
+def opened_keys(repository: Path, identity: Path) -> Keyring:
+    """Open all data keys of a repository with an identity."""
     identities, storage = Identities.load(identity), open_storage(str(repository))
     keys = []
     for file in repository.glob("*/backups/*/data-keys/*.json"):
         source, _, backup_id, _, _ = file.relative_to(repository).parts
-        stored = data_keys.read(storage, source, backup_id, file.stem)
-        keys.append(identities.open(stored.key_id, stored.wrapped_keys).key)
-    return keys
+        keys.append(open_key(identities, data_keys.read(storage, source, backup_id, file.stem)))
+    return Keyring(keys)
+
+
+def write_identity(folder: Path) -> KeyPair:
+    """Write the file of a new identity, which only this account may read."""
+    text, recipient = new_identity()
+    file = folder / "identity"
+    file.touch(mode=0o600)
+    file.write_text(text)
+    return KeyPair(file, recipient)
 
 
 def _values(value: object) -> Iterator[bytes]:

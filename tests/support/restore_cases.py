@@ -16,6 +16,7 @@ from tests.support import kafka_truth as truth
 from tests.support import translated
 from tests.support.archives import Doc, write_backup
 from tests.support.command_line import quiet
+from tests.support.encrypted import write_identity
 from tests.support.given_snapshots import FileContent, GivenSnapshots
 from tests.support.looks import select_rows
 from tests.support.made_backups import MadeBackups, Record
@@ -24,7 +25,6 @@ from tests.support.made_queues import MadeQueues
 from tests.support.restore_life import RETENTION_MS, RestoreCase, Runner
 
 from lakebackup.config import EncryptionOptions
-from lakebackup.encryption.recipients import new_identity
 from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup.plan.queues.restore import QueueRestoreRequest
 from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
@@ -320,10 +320,7 @@ class EncryptedSnapshotCase(SnapshotCase):
     """The same, of a folder that is encrypted. Each run opens the data keys with the identity."""
 
     def back_up(self) -> None:
-        text, recipient = new_identity()
-        self._identity_file, tree = self.folder / "identity", self.folder / "t1"
-        self._identity_file.touch(mode=0o600)
-        self._identity_file.write_text(text)
+        self._keys, tree = write_identity(self.folder), self.folder / "t1"
         tree.mkdir()
         for number, files in enumerate(({"CURRENT": b"1"}, self.FILES), start=1):
             for name, content in files.items():
@@ -333,13 +330,13 @@ class EncryptedSnapshotCase(SnapshotCase):
                 paths=(str(tree),),
                 source=self.SOURCE,
                 taken_at=1000 * number,
-                recipients=(recipient,),
+                recipients=(self._keys.recipient,),
                 runner="local",
             )
             backup_snapshot.run(request, reporter=quiet())
 
     def run(self, runner: Runner | None = None, **changes: Any) -> dict[str, Any]:
-        identities.use(EncryptionOptions(identity_file=str(self._identity_file)))
+        identities.use(EncryptionOptions(identity_file=str(self._keys.file)))
         try:
             return super().run(runner, **changes)
         finally:

@@ -55,15 +55,15 @@ def test_an_identity_on_another_host_restores_each_kept_day(
         commands.output("prune", "3", "--delete")
         checked = commands.result("verify", "--decode")
         assert not any(checked[name] for name in ("damaged", "changed", "missing", "orphan"))
-    kept = [row["backup_id"] for row in commands.rows("list") if row["state"] == "complete"]
-    assert sorted(kept) == list(contents_by_id)[-4:]
-    for backup_id in kept:
+    backup_ids = [row["backup_id"] for row in commands.rows("list") if row["state"] == "complete"]
+    assert sorted(backup_ids) == list(contents_by_id)[-4:]
+    for backup_id in backup_ids:
         words = ["restore", "snapshot", "--backup", backup_id, "--to", tmp_path / backup_id]
         assert f"no identity is set. Its recipients: {recipient}" in commands.fails(2, *words)
         assert not (tmp_path / backup_id).exists()
 
     host.has(identity_file=Host(monkeypatch, tmp_path / "other").write("identity", identity.encode()))
-    for backup_id in kept:
+    for backup_id in backup_ids:
         words = ["restore", "snapshot", "--backup", backup_id, "--to", tmp_path / backup_id]
         commands.output(*words, "--layout", "flat")
         assert contents(tmp_path / backup_id) == contents_by_id[backup_id]

@@ -22,7 +22,7 @@ import pytest
 from backports import zstd
 from tests.support.command_line import Commands
 from tests.support.disks import flip
-from tests.support.encrypted import Host, KeyPair, leaks, stored_data_keys
+from tests.support.encrypted import Host, KeyPair, leaks, opened_keys
 
 from lakebackup.encryption.objects import MAGIC
 
@@ -187,7 +187,7 @@ def test_a_stolen_repository_shows_no_content_and_no_key(
     for mode in ("--decode", "--restore"):
         commands.output("verify", mode)
     commands.output("drill")
-    data_keys = stored_data_keys(database.repository, new.file)
+    data_keys = [key.data_key.key for key in opened_keys(database.repository, new.file).values()]
     assert len(data_keys) == 2
     identities = [pair.file.read_bytes().split()[-1] for pair in (keys, new)]
     assert leaks(database.repository, [*secrets, *data_keys, *identities]) == []

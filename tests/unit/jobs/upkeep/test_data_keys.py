@@ -93,12 +93,12 @@ def test_a_rotation_that_was_killed_is_completed(
     commands: Commands, host: Host, keys: KeyPair, tmp_path: Path
 ) -> None:
     """200 backups. The identity no longer opens the keys that the killed rotation has wrapped."""
-    made, storage = MadeBackups(tmp_path / "backups"), open_storage(str(tmp_path / "backups"))
+    backups, storage = MadeBackups(tmp_path / "backups"), open_storage(str(tmp_path / "backups"))
     for number in range(1, 201):
-        made.add(made_backup(number, destination=made.destination))
+        backups.add(made_backup(number, destination=backups.destination))
         key = BackupKey(DataKey.random(), "prod", backup_id(number))
-        made.add(*data_keys.store(storage, key, [keys.recipient]).rows)
-    made.flush()
+        backups.add(*data_keys.store(storage, key, [keys.recipient]).rows)
+    backups.flush()
     new = host.key_pair("new.identity")
     host.has(new.recipient, identity_file=keys.file)
     process = subprocess.run([sys.executable, "-c", KILLED, "100", "key", "rotate"], capture_output=True)

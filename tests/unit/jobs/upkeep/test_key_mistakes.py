@@ -55,9 +55,9 @@ class Repository:
     def __init__(self, folder: Path, original: Original, host: Host) -> None:
         self.folder, self.original, self.host = folder, original, host
         self.keys = original.keys
-        self.root, self.other = folder / "backups", folder / "other"
+        self.root = folder / "backups"
         self.first, self.second = key_objects(self.root)
-        _, self.foreign_key = key_objects(self.other)
+        _, self.foreign_key = key_objects(folder / "other")
         self.next_recipient = new_identity()[1]
 
     def has_identity(self, file: Path, **settings: str | Path) -> None:
