@@ -125,8 +125,10 @@ def test_a_rebuilt_catalog_knows_the_recipients(
     query = "SELECT * FROM data_keys ORDER BY recipient"
     before = cli.rows("sql", query)
     shutil.move(repository / "catalog", repository.parent / "lost")
+    (key_object,) = repository.glob("*/backups/*/data-keys/*.json")
+    stray_copy = shutil.copy(key_object, key_object.with_name(f"{'0' * 16}.json"))
     host.has()
-    cli.output("catalog", "rebuild")
+    assert f"{stray_copy.name} is the object of another data key" in cli.fails(4, "catalog", "rebuild")
     assert cli.rows("sql", query) == before
     assert len(before) == 2
     host.has(identity_file=new.file)

@@ -71,11 +71,9 @@ def keys_of_backups(storage: Storage, backups: Iterable[tuple[str, str]]) -> Key
         return Keyring()
     keys: list[BackupKey] = []
     for source, backup_id in backups:
-        with suppress(Damaged):  # what it encrypts is reported where it is read
-            keys += [
-                open_key(identities, key_object)
-                for key_object in data_keys.of_backup(storage, source, backup_id)
-            ]
+        for key_id in data_keys.key_ids(storage, source, backup_id):
+            with suppress(Damaged):  # what it encrypts is reported where it is read
+                keys.append(open_key(identities, data_keys.read(storage, source, backup_id, key_id)))
     return Keyring(keys)
 
 
