@@ -15,6 +15,7 @@ import binascii
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -198,10 +199,8 @@ def _content(path: Path) -> bytes:
 
 
 def _ssh_identity(path: Path, content: bytes) -> Any:
-    try:
+    with suppress(pyrage.IdentityError):  # the message could show a part of a key
         return pyrage.ssh.Identity.from_buffer(content)
-    except pyrage.IdentityError:  # the message could show a part of a key
-        pass
     if _SIGNING_KEY.search(content):
         raise UsageProblem(f"{path} is a key that signs, and opens nothing.", hint=_IDENTITY_HINT)
     raise UsageProblem(

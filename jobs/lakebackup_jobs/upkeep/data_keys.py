@@ -43,12 +43,12 @@ def test(request: KeysRequest, *, reporter: Reporter, identities: Identities | N
     work = Workspace(request, "", reporter)
     reader = work.current()
     rows = _rows(reader, request.source)
-    opening = identities or _identities()
+    identities_in_use = identities or _identities()
     roots = reader.destinations()
 
     def problem_of(row: dict[str, Any]) -> str | None:
         try:
-            open_key(opening, read_key(roots, row))
+            open_key(identities_in_use, read_key(roots, row))
         except LakebackupError as error:
             return error.message
         return None
@@ -92,6 +92,7 @@ def rotate(request: KeysRequest, *, reporter: Reporter) -> dict[str, Any]:
         """Return the new rows of a key, and why it cannot be opened."""
         try:
             key_object = read_key(roots, row)
+            # Otherwise an interrupted rotation has wrapped it, and this identity may not open it any more.
             if is_own or set(key_object.recipients) != recipients:
                 key = open_key(identities, key_object)
                 key_object = data_keys.store(

@@ -340,6 +340,15 @@ def test_a_wrong_object_of_keys_is_named_and_nothing_changes(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_lost_key_hides_only_its_own_files(
+    repository: Repository, commands: Commands, tmp_path: Path
+) -> None:
+    lost_key(repository)
+    words = ["restore", "snapshot", "--to", tmp_path / "out", "--layout", "flat", "--select"]
+    commands.output(*words, "SELECT * FROM snapshot_files WHERE name = 'changed' AND added_in = 2")
+    assert (tmp_path / "out" / "changed").read_bytes() == b"1"
+
+
 def test_verify_names_wrong_objects_of_keys_without_an_identity(
     repository: Repository, commands: Commands
 ) -> None:
