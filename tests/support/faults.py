@@ -363,7 +363,7 @@ def catalog_rows(lab: Lab) -> dict[str, list[dict[str, Any]]]:
 
 
 def stored_records(
-    lab: Lab, content_of: Callable[[Mapping[str, Any], bytes], bytes] = lambda _, stored: stored
+    lab: Lab, content_of: Callable[[Mapping[str, Any], bytes], bytes] = lambda _, content: content
 ) -> dict[int, list[Record]]:
     """The records of all files in the catalog, read by fastavro in the order of their offsets.
 

@@ -197,12 +197,6 @@ def missing_passphrase_file(repository: Repository) -> None:
     )
 
 
-def passphrase_file_that_others_read(repository: Repository) -> None:
-    file = repository.host.write("passphrase", PASSPHRASE.encode())
-    file.chmod(0o644)
-    repository.has_identity(repository.original.protected.file, passphrase_file=file)
-
-
 def two_passphrases(repository: Repository) -> None:
     file = repository.host.write("passphrase", PASSPHRASE.encode())
     repository.has_identity(repository.original.protected.file, passphrase=PASSPHRASE, passphrase_file=file)
@@ -240,7 +234,6 @@ IDENTITIES: list[tuple[Callable[[Repository], None], int, str, str]] = [
     (missing_passphrase, 2, "{protected} is protected by a passphrase, and none", "passphrase_file under"),
     (wrong_passphrase, 2, "The passphrase of {protected} is wrong", "passphrase_file under [encryption]"),
     (missing_passphrase_file, 3, "The passphrase file {folder}/gone cannot be read", "or passphrase_file of"),
-    (passphrase_file_that_others_read, 5, "Others may read the passphrase file", "chmod go= {folder}/pass"),
     (two_passphrases, 2, "[encryption] has both passphrase and passphrase_file", "Set one of them"),
     (identity_that_others_read, 5, "Others may read the identity file", "chmod go= {folder}/open.identity"),
     (foreign_identity, 7, "opens the data key {first}. Its recipients: {recipient}", "dentity"),
