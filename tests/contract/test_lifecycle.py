@@ -14,6 +14,7 @@ import pytest
 from tests.support.faults import expire_leases
 from tests.support.life_cases import (
     EncryptedSnapshotCase,
+    EncryptedTopicsCase,
     LifeCase,
     LinesCase,
     LocalTopicsCase,
@@ -36,6 +37,7 @@ from lakebackup.store.writer import CatalogWriter
 RESUMED = (LinesCase, SnapshotCase)
 LINES_ON_SPARK = pytest.param(SparkLinesCase, marks=pytest.mark.spark)
 LOCAL_TOPICS = pytest.param(LocalTopicsCase, marks=pytest.mark.kafka)
+ENCRYPTED_TOPICS = pytest.param(EncryptedTopicsCase, marks=pytest.mark.kafka)
 TOPICS = pytest.param(TopicsCase, marks=[pytest.mark.spark, pytest.mark.kafka, pytest.mark.long])
 
 
@@ -117,7 +119,7 @@ def test_after_a_kill_at_any_step_the_next_run_completes_the_backup(
     assert step > 8
 
 
-@for_kinds(*RESUMED, EncryptedSnapshotCase, LINES_ON_SPARK, LOCAL_TOPICS, TOPICS)
+@for_kinds(*RESUMED, EncryptedSnapshotCase, LINES_ON_SPARK, LOCAL_TOPICS, ENCRYPTED_TOPICS, TOPICS)
 def test_a_backup_that_is_killed_many_times_ends_as_one_backup(case: LifeCase) -> None:
     """Each run continues the work of the previous one and dies at a later step."""
     earlier_ids, steps = case.ids(), {}

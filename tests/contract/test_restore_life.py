@@ -17,6 +17,7 @@ from tests.support.disks import read_only
 from tests.support.looks import select_rows
 from tests.support.restore_cases import (
     ArchiveCase,
+    EncryptedSnapshotCase,
     LogIntoFolder,
     LogIntoTable,
     LogIntoTopics,
@@ -43,6 +44,7 @@ CASES: tuple[type[RestoreCase], ...] = (
     LogIntoTopics,
     PointIntoTable,
     SnapshotCase,
+    EncryptedSnapshotCase,
     ArchiveCase,
     QueuesCase,
 )

@@ -6,21 +6,17 @@ has the verbs that need it.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.support import kafka_truth as truth
 from tests.support.command_line import Commands
-from tests.support.encrypted import Host, KeyPair, texts_in
+from tests.support.encrypted import Host, KeyPair, leaks, opened_keys
 from tests.support.kafka_truth import Record
 
 from lakebackup.encryption.objects import MAGIC
-from lakebackup.encryption.recipients import Identities
 from lakebackup.signing.keys import create
-from lakebackup.storage import open_storage
-from lakebackup.store import data_keys
 from lakebackup_jobs.demo.broker import Broker
 
 pytestmark = pytest.mark.kafka
@@ -146,6 +142,11 @@ def test_a_stolen_repository_shows_no_record_and_no_key(
     keys: KeyPair,
     tmp_path: Path,
 ) -> None:
+    """The same thief finds the records of a plain backup."""
+    texts = [b"secret-key", b"secret-value", b"secret-header"]
+    host.has()
+    back_up("--repo", str(tmp_path / "plain"))
+    assert {secret for _, secret in leaks(tmp_path / "plain", texts)} == set(texts)
     host.has(keys.recipient)
     back_up("--codec", "null")
     truth.produce(broker.bootstrap, orders, LATER)
@@ -154,18 +155,10 @@ def test_a_stolen_repository_shows_no_record_and_no_key(
     commands.output("merge", "1")
     restore(commands, broker, orders, f"{orders}-copy")
     commands.output("verify", "--decode")
-    texts = [b"secret-key", b"secret-value", b"secret-header", b"later-key"]
-    secrets = [*texts, *(text.hex().encode() for text in texts), keys.file.read_bytes().split()[-1]]
-    identity = Identities.load(keys.file)
-    for row in commands.rows("sql", "SELECT DISTINCT source, backup_id, key_id FROM data_keys"):
-        stored = data_keys.read(open_storage(str(tmp_path / "backups")), **row)
-        key = identity.open(stored.key_id, stored.wrapped_keys).key
-        secrets += [key, key.hex().encode(), base64.b64encode(key)]
-    assert len(secrets) == 9 + 3 * 3
-    contents = list(texts_in(tmp_path / "backups"))
-    assert len(contents) > 50
-    for file, text in contents:
-        assert not [secret for secret in secrets if secret in text], file
+    data_keys = [key.data_key.key for key in opened_keys(tmp_path / "backups", keys.file).values()]
+    assert len(data_keys) == 3
+    secrets = [*texts, b"later-key", *data_keys, keys.file.read_bytes().split()[-1]]
+    assert leaks(tmp_path / "backups", secrets) == []
 
 
 def test_a_repository_of_plain_backups_goes_on_encrypted(
@@ -212,4 +205,33 @@ def test_keys_are_wrapped_for_other_recipients(
     assert new.recipient in commands.fails(7, "key", "test")
     assert commands.result("verify")["changed"] == 0
     host.has(identity_file=new.file)
+    restore(commands, broker, orders, f"{orders}-copy")
+
+
+def test_a_host_with_public_keys_prunes_what_it_cannot_read(
+    commands: Commands,
+    broker: Broker,
+    orders: str,
+    back_up: Callable[..., dict[str, object]],
+    host: Host,
+    keys: KeyPair,
+    tmp_path: Path,
+) -> None:
+    """Two fulls and the increments on them; one full is kept."""
+    host.has(keys.recipient)
+    for _ in range(2):
+        back_up("--mode", "full")
+        truth.produce(broker.bootstrap, orders, LATER)
+        back_up()
+    commands.output("policy", "set", str(commands.rows("list")[0]["source"]), "--redundancy", "1")
+    assert commands.result("prune", "--delete")["deleted"]
+    checked = commands.result("verify", "--decode")
+    assert not any(checked[name] for name in ("damaged", "changed", "missing", "orphan"))
+    states = [row["state"] for row in commands.rows("list")]
+    assert states.count("complete") == 2
+    assert len(commands.rows("sql", "SELECT key_id FROM data_keys")) == 2
+    folder = f"dir:{tmp_path / 'out'}"
+    assert keys.recipient in commands.fails(2, "restore", "topics", orders, "--to", folder)
+    assert not (tmp_path / "out").exists()
+    host.has(identity_file=keys.file)
     restore(commands, broker, orders, f"{orders}-copy")

@@ -43,7 +43,7 @@ from lakebackup_jobs.topics.tasks import compact as compact_task
 from lakebackup_jobs.topics.tasks import copy as copy_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     import pyarrow as pa
@@ -362,11 +362,16 @@ def catalog_rows(lab: Lab) -> dict[str, list[dict[str, Any]]]:
     return {name: reader.select(f"SELECT * FROM {name}").read_all().to_pylist() for name in relations}
 
 
-def stored_records(lab: Lab) -> dict[int, list[Record]]:
-    """The records of all files in the catalog, read by fastavro in the order of their offsets."""
+def stored_records(
+    lab: Lab, content_of: Callable[[Mapping[str, Any], bytes], bytes] = lambda _, content: content
+) -> dict[int, list[Record]]:
+    """The records of all files in the catalog, read by fastavro in the order of their offsets.
+
+    `content_of`: returns the content of a file from its row and its stored object.
+    """
     records: dict[int, list[Record]] = {}
     storage = open_storage(str(lab.folder))
     for row in sorted(catalog_rows(lab)["files"], key=lambda f: (f["region"], f["start_position"])):
-        for _, record in records_in(storage.get(row["path"])):
+        for _, record in records_in(content_of(row, storage.get(row["path"]))):
             records.setdefault(record.partition, []).append(record)
     return records

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from tests.support import kafka_truth as truth
 from tests.support.command_line import quiet
+from tests.support.encrypted import opened_keys, write_identity
 from tests.support.faults import Killed, expire_leases, rows_of, stored_records, watched
 from tests.support.line_source import Lines, LinesRequest
 from tests.support.line_source import run as back_up_lines
@@ -19,14 +22,11 @@ from tests.support.made_backups import MadeBackups
 from tests.support.runs import Lab
 from tests.support.stored import stored_contents
 
-from lakebackup.encryption.objects import Keyring
-from lakebackup.encryption.recipients import Identities, new_identity
+from lakebackup.encryption.objects import name_of
 from lakebackup.errors import EnvironmentProblem, UsageProblem
 from lakebackup.plan import splits
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
-from lakebackup.store import data_keys
-from lakebackup_jobs.lifecycle.keyring import open_key
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots.backup import SnapshotBackup
@@ -207,20 +207,15 @@ class EncryptedSnapshotCase(SnapshotCase):
     STATES = ("put begun.json", "put data key", "put rows of db", "put c", "put part")
 
     def __init__(self, folder: Path) -> None:
-        text, self._recipient = new_identity()
-        self._identity_file = folder / "identity"
         folder.mkdir(exist_ok=True)
-        self._identity_file.touch(mode=0o600)
-        self._identity_file.write_text(text)
+        self._keys = write_identity(folder)
         super().__init__(folder)
 
     def request(self, **changes: Any) -> SnapshotRequest:
-        return super().request(**{"recipients": (self._recipient,)} | changes)
+        return super().request(**{"recipients": (self._keys.recipient,)} | changes)
 
     def contents(self) -> dict[str, bytes]:
-        storage, identities = open_storage(str(self.root)), Identities.load(self._identity_file)
-        rows = select_rows(self.root, "SELECT DISTINCT source, backup_id, key_id FROM data_keys")
-        keys = Keyring(open_key(identities, data_keys.read(storage, **row)) for row in rows)
+        storage, keys = open_storage(str(self.root)), opened_keys(self.root, self._keys.file)
         files = select_rows(self.root, "SELECT * FROM snapshot_files WHERE gone_in IS NULL")
         columns = ("position", "stored_bytes", "codec", "bytes")
         return {
@@ -307,3 +302,28 @@ class LocalTopicsCase(TopicsCase):
 
     NEEDS = ("no_session", *TopicsCase.NEEDS[1:])
     RUNNER = "local"
+
+
+class EncryptedTopicsCase(LocalTopicsCase):
+    """The same, encrypted. The runs do not know the identity, so each run has a key of its own."""
+
+    STATES = ("put begun.json", "put data key", "put data", "put part")
+
+    def __init__(self, folder: Path, *needs: Any) -> None:
+        folder.mkdir(exist_ok=True)
+        self._keys = write_identity(folder)
+        super().__init__(folder, *needs)
+
+    def run(self, **changes: Any) -> dict[str, Any] | None:
+        return super().run(**{"recipients": (self._keys.recipient,)} | changes)
+
+    def contents(self) -> Any:
+        keys = opened_keys(self.root, self._keys.file)
+
+        def decrypted(row: Mapping[str, Any], content: bytes) -> bytes:
+            name = name_of(SimpleNamespace(**row))
+            return keys.open(
+                row["path"], "data", name, len(content), lambda start, size: content[start : start + size]
+            ).read()
+
+        return stored_records(self.lab, decrypted)

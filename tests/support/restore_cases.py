@@ -16,13 +16,15 @@ from tests.support import kafka_truth as truth
 from tests.support import translated
 from tests.support.archives import Doc, write_backup
 from tests.support.command_line import quiet
+from tests.support.encrypted import write_identity
 from tests.support.given_snapshots import FileContent, GivenSnapshots
 from tests.support.looks import select_rows
 from tests.support.made_backups import MadeBackups, Record
 from tests.support.made_changes import MadeChanges, delete, put_change, table_name_row
 from tests.support.made_queues import MadeQueues
-from tests.support.restore_life import RETENTION_MS, RestoreCase
+from tests.support.restore_life import RETENTION_MS, RestoreCase, Runner
 
+from lakebackup.config import EncryptionOptions
 from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup.plan.queues.restore import QueueRestoreRequest
 from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
@@ -34,7 +36,10 @@ from lakebackup_jobs.archives.import_archive import ArchiveImportRequest
 from lakebackup_jobs.archives.restore import ArchiveRestoreRequest
 from lakebackup_jobs.logs.restore import job as restore_log
 from lakebackup_jobs.queues.restore import job as restore_queue
+from lakebackup_jobs.runtime import identities
+from lakebackup_jobs.snapshots import backup as backup_snapshot
 from lakebackup_jobs.snapshots import restore as restore_snapshot
+from lakebackup_jobs.snapshots.request import SnapshotRequest
 from lakebackup_jobs.targets.topics import group_of
 from lakebackup_jobs.topics import restore as restore_topics
 
@@ -309,6 +314,37 @@ class SnapshotCase(RestoreCase):
     @property
     def expected(self) -> Any:
         return {f"t1/a1/{name}": data for name, data in self.FILES.items()}
+
+
+class EncryptedSnapshotCase(SnapshotCase):
+    """The same, of a folder that is encrypted. Each run opens the data keys with the identity."""
+
+    def back_up(self) -> None:
+        self._keys, tree = write_identity(self.folder), self.folder / "t1"
+        tree.mkdir()
+        for number, files in enumerate(({"CURRENT": b"1"}, self.FILES), start=1):
+            for name, content in files.items():
+                (tree / name).write_bytes(content)
+            request = SnapshotRequest(
+                str(self.root),
+                paths=(str(tree),),
+                source=self.SOURCE,
+                taken_at=1000 * number,
+                recipients=(self._keys.recipient,),
+                runner="local",
+            )
+            backup_snapshot.run(request, reporter=quiet())
+
+    def run(self, runner: Runner | None = None, **changes: Any) -> dict[str, Any]:
+        identities.use(EncryptionOptions(identity_file=str(self._keys.file)))
+        try:
+            return super().run(runner, **changes)
+        finally:
+            identities.use(EncryptionOptions())
+
+    @property
+    def expected(self) -> Any:
+        return {f"t1/{name}": data for name, data in self.FILES.items()}
 
 
 class ArchiveCase(RestoreCase):

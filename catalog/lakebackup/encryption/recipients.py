@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,8 +31,12 @@ from lakebackup.storage.private import require_own
 
 _KMS = "aws-kms:"
 _RECIPIENT_HINT = (
-    "A recipient is age1…, ssh-ed25519 …, ssh-rsa … or aws-kms:ARN. Identities are never recipients."
+    "A recipient is age1…, ssh-ed25519 …, ssh-rsa … or aws-kms:ARN, in full. Identities are never recipients."
 )
+_IDENTITY_HINT = "Name what `lakebackup key create --purpose encryption` wrote, or a private SSH key."
+# The first line that is no comment.
+_PUBLIC_KEY = re.compile(rb"(?:\s|#.*\n)*(?:age1|ssh-|ecdsa-|sk-|-----BEGIN PUBLIC KEY)")
+_SIGNING_KEY = re.compile(rb"-----BEGIN (?:ENCRYPTED )?PRIVATE KEY")
 _MAX_FILE_BYTES = 64 << 10
 
 
@@ -82,7 +88,7 @@ class _KmsRecipient(Recipient):
 def recipient(text: str) -> Recipient:
     """Return the recipient that a text names. Raises UsageProblem when it names none."""
     stripped = text.strip()
-    if stripped.upper().startswith("AGE-SECRET-KEY-") or "PRIVATE KEY" in stripped:
+    if "SECRET-KEY-" in stripped.upper() or "PRIVATE KEY" in stripped:
         raise UsageProblem("A recipient is public, and this one is an identity.", hint=_RECIPIENT_HINT)
     if stripped.startswith(_KMS) and len(stripped) > len(_KMS):
         return _KmsRecipient(stripped)
@@ -111,13 +117,15 @@ class Identities:
         Raises NotFound (no such file), Refused (others may read it) and UsageProblem (it has no identity, or
         the passphrase is missing or wrong). No message shows a key.
         """
+        content = _content(path)
+        if _PUBLIC_KEY.match(content):
+            raise UsageProblem(f"{path} is a public key, and opens nothing.", hint=_IDENTITY_HINT)
         require_own(path, "The identity file", secret=True)
-        content = _plain(path, _content(path), passphrase)
+        content = _plain(path, content, passphrase)
+        if b"PRIVATE KEY" in content:
+            return cls(str(path), (), (_ssh_identity(path, content),))
         try:
-            text = content.decode()
-            if "PRIVATE KEY" in text:
-                return cls(str(path), (), (pyrage.ssh.Identity.from_buffer(content),))
-            lines = [line.strip() for line in text.splitlines()]
+            lines = [line.strip() for line in content.decode().splitlines()]
             keys = [pyrage.x25519.Identity.from_str(line) for line in lines if line and line[0] != "#"]
         except (UnicodeDecodeError, pyrage.IdentityError):  # the message could show a part of a key
             keys = []
@@ -128,11 +136,13 @@ class Identities:
             )
         return cls(str(path), tuple(str(key.to_public()) for key in keys), tuple(keys))
 
-    def open(self, key_id: str, wrapped_keys: Sequence[WrappedKey]) -> DataKey:
+    def open(self, key_id: str, wrapped_keys: Sequence[WrappedKey], path: str | None = None) -> DataKey:
         """Open the data key `key_id` from that of its wrapped keys which an identity opens.
 
-        Raises Damaged when no identity opens one: their recipients are named.
+        `path`: the object that has them. Raises Damaged when no identity opens one: their recipients are
+        named.
         """
+        name = path or key_id
         for wrapped in wrapped_keys:
             content = self._decrypted(wrapped)
             if content is None:
@@ -140,13 +150,13 @@ class Identities:
             content_id, key = content[:KEY_ID_BYTES].hex(), content[KEY_ID_BYTES:]
             if content_id != key_id or len(key) != KEY_BYTES:
                 raise Damaged(
-                    f"The data key {key_id} was exchanged: {wrapped.recipient} opens {content_id}.",
+                    f"The data key {name} was exchanged: {wrapped.recipient} opens {content_id}.",
                     hint="Restore the object of keys from another copy of the repository.",
                 )
             return DataKey(key_id, key)
         names = ", ".join(wrapped.recipient for wrapped in wrapped_keys) or "nobody"
         raise Damaged(
-            f"No identity of {self.file} opens the data key {key_id}. Its recipients: {names}.",
+            f"No identity of {self.file} opens the data key {name}. Its recipients: {names}.",
             hint="Name the identity file of one of these recipients.",
         )
 
@@ -188,6 +198,17 @@ def _content(path: Path) -> bytes:
         raise EnvironmentProblem(f"The identity file {path} cannot be read: {error.strerror}.") from None
 
 
+def _ssh_identity(path: Path, content: bytes) -> Any:
+    with suppress(pyrage.IdentityError):  # the message could show a part of a key
+        return pyrage.ssh.Identity.from_buffer(content)
+    if _SIGNING_KEY.search(content):
+        raise UsageProblem(f"{path} is a key that signs, and opens nothing.", hint=_IDENTITY_HINT)
+    raise UsageProblem(
+        f"{path} is an SSH key that has a passphrase, or is neither ed25519 nor rsa.",
+        hint="Use a copy without its passphrase (ssh-keygen -p -f COPY), or an identity of age with one.",
+    )
+
+
 def _plain(path: Path, content: bytes, passphrase: str | None) -> bytes:
     if not content.startswith(b"age-encryption.org/"):
         return content
@@ -223,5 +244,6 @@ def _kms_answer(method: str, key: str, **arguments: Any) -> dict[str, Any]:
             raise Damaged(f"The key {key} of KMS did not encrypt this.") from None
         raise EnvironmentProblem(f"KMS refuses to {method} with {key}: {code}.") from None
     except BotoCoreError as error:
-        raise EnvironmentProblem(f"KMS cannot be asked to {method} with {key}: {error}.") from None
+        reason = str(error).rstrip(".")
+        raise EnvironmentProblem(f"KMS cannot be asked to {method} with {key}: {reason}.") from None
     return answer

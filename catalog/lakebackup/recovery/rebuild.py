@@ -413,13 +413,12 @@ class _Rebuild:
     def _key_recipients(self, good: Sequence[sidecar.Manifest]) -> Iterator[KeyRecipient]:
         """Yield the rows of the backups' data keys, as they are wrapped now."""
         for manifest in good:
-            try:
-                for key_object in data_keys.of_backup(
-                    self.storage, manifest.backup.source, manifest.backup.backup_id
-                ):
-                    yield from key_object.rows
-            except LakebackupError as error:
-                self.result.problems.append(error.message)
+            source, backup_id = manifest.backup.source, manifest.backup.backup_id
+            for key_id in data_keys.key_ids(self.storage, source, backup_id):
+                try:
+                    yield from data_keys.read(self.storage, source, backup_id, key_id).rows
+                except LakebackupError as error:
+                    self.result.problems.append(error.message)
 
     def _parts(self, manifest: sidecar.Manifest) -> int:
         folder = layout.parts_folder(manifest.backup.source, manifest.backup.backup_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -30,10 +31,11 @@ _SHORT_ID_DIGITS = 16
 _PRIVATE, _PUBLIC = b"PRIVATE KEY-----", b"-----BEGIN PUBLIC KEY-----"
 _ENCRYPTED = b"-----BEGIN ENCRYPTED PRIVATE KEY-----"
 _OPENSSH = b"-----BEGIN OPENSSH PRIVATE KEY-----"
+_IDENTITY = re.compile(rb"^(?:age-encryption\.org/|AGE-SECRET-KEY-1)", re.MULTILINE)
 _MISSING_HINTS = {
     "The private key": "Check key_file under [signing] of the settings, or the file that you named.",
     "The public key": f"Name the file that `lakebackup key create` wrote: it ends with {PUBLIC_SUFFIX}.",
-    "The passphrase file": "Check --passphrase-file, or passphrase_file under [signing] of the settings.",
+    "The passphrase file": "Check --passphrase-file, or passphrase_file of the settings.",
 }
 _CREATE_HINT = "`lakebackup key create FILE` makes a key."
 
@@ -180,6 +182,10 @@ def load_private(path: Path, passphrase: str | None = None) -> SigningKey:
             raise UsageProblem(
                 f"{path} is a public key, and a private key is needed to sign.",
                 hint=f"Name the file without {PUBLIC_SUFFIX}.",
+            )
+        if _IDENTITY.search(content):
+            raise UsageProblem(
+                f"{path} is an identity, which reads encrypted backups and cannot sign.", hint=_CREATE_HINT
             )
         raise UsageProblem(f"{path} is not a private key in PEM form.", hint=_CREATE_HINT)
     require_own(path, "The private key", secret=True)

@@ -76,17 +76,15 @@ def keys_of_backups(storage: Storage, backups: Iterable[tuple[str, str]]) -> Key
         return Keyring()
     keys: list[BackupKey] = []
     for source, backup_id in backups:
-        with suppress(Damaged):  # what it encrypts is reported where it is read
-            keys += [
-                open_key(identities, key_object)
-                for key_object in data_keys.of_backup(storage, source, backup_id)
-            ]
+        for key_id in data_keys.key_ids(storage, source, backup_id):
+            with suppress(Damaged):  # what it encrypts is reported where it is read
+                keys.append(open_key(identities, data_keys.read(storage, source, backup_id, key_id)))
     return Keyring(keys)
 
 
 def open_key(identities: Identities, key_object: data_keys.StoredKey) -> BackupKey:
     """Open a stored data key. Raises Damaged as `Identities.open`."""
-    data_key = identities.open(key_object.key_id, key_object.wrapped_keys)
+    data_key = identities.open(key_object.key_id, key_object.wrapped_keys, key_object.path)
     return BackupKey(data_key, key_object.source, key_object.backup_id)
 
 

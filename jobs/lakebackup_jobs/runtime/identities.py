@@ -79,15 +79,21 @@ def _beginning(path: Path) -> bytes:
 def configured_recipients(options: EncryptionOptions) -> tuple[str, ...]:
     """Return the names of the recipients of the settings, each once. Raises UsageProblem for one that is
     none, and for a file of them that cannot be read."""
-    texts = [*options.recipients]
+    texts = [(text, "in recipients under [encryption]") for text in options.recipients]
     if options.recipients_file is not None:
         texts += _lines(Path(options.recipients_file))
-    if not texts:
-        return ()
-    return tuple(dict.fromkeys(recipient(text).name for text in texts))
+    return tuple(dict.fromkeys(_name(*text) for text in texts))
 
 
-def _lines(path: Path) -> list[str]:
+def _name(text: str, location: str) -> str:
+    try:
+        return recipient(text).name
+    except UsageProblem as error:
+        raise UsageProblem(f"{error.message.rstrip('.')} ({location}).", hint=error.hint) from None
+
+
+def _lines(path: Path) -> list[tuple[str, str]]:
+    """The recipients of a file, each with where it stands."""
     try:
         lines = [line.strip() for line in path.read_text("utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
@@ -96,7 +102,11 @@ def _lines(path: Path) -> list[str]:
             f"The file of recipients {path} cannot be read: {reason}.",
             hint="Check recipients_file under [encryption] of the settings.",
         ) from None
-    names = [line for line in lines if line and not line.startswith("#")]
+    names = [
+        (line, f"line {number} of {path}")
+        for number, line in enumerate(lines, start=1)
+        if line and not line.startswith("#")
+    ]
     if not names:
         raise UsageProblem(
             f"The file of recipients {path} names none, so nothing would be encrypted.",

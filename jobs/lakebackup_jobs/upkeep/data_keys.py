@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
@@ -34,46 +34,42 @@ class KeysRequest(Request):
     recipients: tuple[str, ...] = ()
 
 
-def test(request: KeysRequest, *, reporter: Reporter) -> dict[str, Any]:
+def test(request: KeysRequest, *, reporter: Reporter, identities: Identities | None) -> dict[str, Any]:
     """Open each data key, and return how many there are and those that cannot be opened.
 
-    Raises UsageProblem (no identity is set), NotFound (no backup is encrypted), and Damaged, with the result,
-    when keys cannot be opened.
+    `identities`: None for those of the settings. Raises UsageProblem (no identity is set), NotFound (no
+    backup is encrypted), and Damaged, with the result, when keys cannot be opened.
     """
     work = Workspace(request, "", reporter)
     reader = work.current()
     rows = _rows(reader, request.source)
-    identities = _identities()
+    identities_in_use = identities or _identities()
     roots = reader.destinations()
 
     def problem_of(row: dict[str, Any]) -> str | None:
         try:
-            open_key(identities, read_key(roots, row))
+            open_key(identities_in_use, read_key(roots, row))
         except LakebackupError as error:
             return error.message
         return None
 
     problems = [
-        {**{name: row[name] for name in ("source", "backup_id", "key_id")}, "problem": problem}
+        _problem(row, problem)
         for row, problem in zip(rows, _in_threads(problem_of, rows), strict=True)
         if problem
     ]
     result = {"keys": len(rows), "opened": len(rows) - len(problems), "problems": problems}
-    if problems:
-        first = problems[0]
-        raise Damaged(
-            f"{len(problems)} of {len(rows)} data keys cannot be opened; the first is that of backup "
-            f"{first['backup_id']}: {first['problem']}",
-            hint="These backups cannot be restored with this identity.",
-        ).with_result(result)
+    _require_none(problems, result, "These backups cannot be restored with this identity.")
     return result
 
 
 def rotate(request: KeysRequest, *, reporter: Reporter) -> dict[str, Any]:
-    """Wrap each data key for the recipients of the request, and return how many were wrapped.
+    """Wrap each data key for the recipients of the request, and return how many are wrapped for them.
 
-    Data files and other repositories are not touched. Raises UsageProblem (no identity, no recipients),
-    NotFound (no backup is encrypted), Damaged (a key cannot be opened; those before it are wrapped), Busy.
+    Data files and other repositories are not touched. A rotation that was interrupted has wrapped some keys,
+    which the identity may no longer open: they stay as they are. Raises UsageProblem (no identity, no
+    recipients), NotFound (no backup is encrypted), Busy, and Damaged, with the result, when keys cannot be
+    opened; all others are wrapped.
     """
     if not request.recipients:
         raise UsageProblem(
@@ -89,21 +85,61 @@ def rotate(request: KeysRequest, *, reporter: Reporter) -> dict[str, Any]:
             f"{len(all_rows) - len(rows)} data keys are in other repositories, and stay as they are"
         )
     identities = _identities()
-    roots = reader.destinations()
+    roots, recipients = reader.destinations(), set(request.recipients)
+    is_own = not recipients.isdisjoint(identities.names)
 
-    def wrap(row: dict[str, Any]) -> list[KeyRecipient]:
-        key_object = read_key(roots, row)
-        key = open_key(identities, key_object)
-        storage = roots.open(row["destination"])
-        return data_keys.store(storage, key, request.recipients, created_at=key_object.created_at).rows
+    def wrap(row: dict[str, Any]) -> tuple[list[KeyRecipient], str | None]:
+        """Return the new rows of a key, and why it cannot be opened."""
+        try:
+            key_object = read_key(roots, row)
+            # Otherwise an interrupted rotation has wrapped it, and this identity may not open it any more.
+            if is_own or set(key_object.recipients) != recipients:
+                key = open_key(identities, key_object)
+                key_object = data_keys.store(
+                    roots.open(row["destination"]), key, request.recipients, created_at=key_object.created_at
+                )
+        except Damaged as error:
+            return [], error.message
+        return (key_object.rows if key_object.wrapped_at != row["wrapped_at"] else []), None
 
+    problems = []
     writer = work.writer(in_process=True)
     writer.prepare()
     for source, group in groupby(rows, itemgetter("source")):
         with work.lease(f"source-{source}"):
-            wrapped = [row for key_rows in _in_threads(wrap, list(group)) for row in key_rows]
+            keys, wrapped = list(group), []
+            for row, (key_rows, problem) in zip(keys, _in_threads(wrap, keys), strict=True):
+                wrapped += key_rows
+                if problem:
+                    problems.append(_problem(row, problem))
             writer.append(wrapped)
-    return work.timed({"keys": len(rows), "recipients": list(request.recipients)})
+    result = work.timed(
+        {
+            "keys": len(rows),
+            "wrapped": len(rows) - len(problems),
+            "recipients": list(request.recipients),
+            "problems": problems,
+        }
+    )
+    hint = "All others are wrapped. Set an identity that opens these, or restore their objects from a copy."
+    _require_none(problems, result, hint)
+    return result
+
+
+def _problem(row: Mapping[str, Any], problem: str) -> dict[str, Any]:
+    return {**{name: row[name] for name in ("source", "backup_id", "key_id")}, "problem": problem}
+
+
+def _require_none(problems: Sequence[Mapping[str, Any]], result: Mapping[str, Any], hint: str) -> None:
+    """Raise Damaged, with the result, if there are problems with keys."""
+    if not problems:
+        return
+    first = problems[0]
+    raise Damaged(
+        f"{len(problems)} of {result['keys']} data keys cannot be opened; the first is that of backup "
+        f"{first['backup_id']}: {first['problem']}",
+        hint=hint,
+    ).with_result(result)
 
 
 def _identities() -> Identities:

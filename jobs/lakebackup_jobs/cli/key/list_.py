@@ -48,7 +48,7 @@ def _list(
     if not paths and not in_use:
         raise UsageProblem(
             "No key is in use, and none is named.",
-            hint="Name a file or a folder, or set key_file under [signing] in lakebackup.toml.",
+            hint="Name a file, or set key_file under [signing] or identity_file under [encryption].",
         )
     key_files = list(_described(paths or sorted({file.parent for file in in_use})))
     rows = [

@@ -16,6 +16,9 @@ def rotate(call: Call) -> None:
     Run it after a recipient was added or removed. Whoever copied the repository before still has the old
     objects: a removed recipient can read what was backed up before, if he has such a copy.
 
+    If it is interrupted, run it again. Keys that cannot be opened stay as they are and are named, with exit
+    code 7.
+
     Examples:
         lakebackup key rotate --repo ./backups
         lakebackup key rotate --repo ./backups --source prod

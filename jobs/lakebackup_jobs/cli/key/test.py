@@ -5,12 +5,12 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
+from lakebackup.encryption.recipients import Identities
 from lakebackup.errors import Refused, UsageProblem
 from lakebackup.signing.keys import load_private, load_public, public_path_of, short_id
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import argument
 from lakebackup_jobs.cli.verb import Call, verb
-from lakebackup_jobs.runtime import identities
 from lakebackup_jobs.runtime.identities import is_identity_file
 from lakebackup_jobs.runtime.signing import passphrase_of
 from lakebackup_jobs.upkeep.data_keys import KeysRequest
@@ -44,19 +44,18 @@ def _test(
     """
     signing, encryption = call.settings.signing, call.settings.encryption
     if file is not None and is_identity_file(file):
-        changes: dict[str, str | None] = {"identity_file": str(file)}
-        if passphrase_file is not None:
-            changes |= {"passphrase": None, "passphrase_file": str(passphrase_file)}
-        identities.use(encryption.model_copy(update=changes))
-        call.run(test_keys, call.request(KeysRequest, source=call.flags["source"]), spark=False)
+        identities = Identities.load(file, passphrase_of(encryption, passphrase_file, section="encryption"))
+        request = call.request(KeysRequest, source=call.flags["source"])
+        call.run(test_keys, request, spark=False, identities=identities)
         return
     if file is None and signing.key_file is None and encryption.identity_file is not None:
-        call.run(test_keys, call.request(KeysRequest, source=call.flags["source"]), spark=False)
+        request = call.request(KeysRequest, source=call.flags["source"])
+        call.run(test_keys, request, spark=False, identities=None)
         return
     if file is None and signing.key_file is None:
         raise UsageProblem(
             "No key is in use, and none is named.",
-            hint="Name the file of a key, or set key_file under [signing] in lakebackup.toml.",
+            hint="Name a file, or set key_file under [signing] or identity_file under [encryption].",
         )
     key_path = file or Path(signing.key_file or "")
     key = load_private(key_path, passphrase_of(signing, passphrase_file))

@@ -1,7 +1,7 @@
 -- The data keys of the backups whose ids are in :backup_ids (separated by commas; empty: all), where their objects lie,
--- and how many can open each; of own_backups alone. Of a snapshot, those are the keys of all objects that its files lie
--- in, whichever backup wrote them.
-SELECT b.destination, k.source, k.backup_id, k.key_id, COUNT(*) AS recipients
+-- how many can open each, and when it was wrapped for them; of own_backups alone. Of a snapshot, those are the keys of
+-- all objects that its files lie in, whichever backup wrote them.
+SELECT b.destination, k.source, k.backup_id, k.key_id, COUNT(*) AS recipients, MAX(k.wrapped_at) AS wrapped_at
 FROM data_keys AS k
 JOIN own_backups AS b ON k.backup_id = b.backup_id
 LEFT JOIN (

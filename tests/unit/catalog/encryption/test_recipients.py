@@ -137,7 +137,7 @@ def test_what_is_no_identity_file(tmp_path: Path, identity: tuple[Path, str]) ->
         (tmp_path / "missing", NotFound, "does not exist"),
         (tmp_path, EnvironmentProblem, "cannot be read"),
         (write(tmp_path / "empty", ""), UsageProblem, "is not a file of identities"),
-        (write(tmp_path / "public", name), UsageProblem, "is not a file of identities"),
+        (write(tmp_path / "public", name), UsageProblem, "is a public key"),
         (write(tmp_path / "cut", file.read_bytes()[:-9]), UsageProblem, "is not a file of identities"),
         (write(tmp_path / "binary", os.urandom(300)), UsageProblem, "is not a file of identities"),
     ]

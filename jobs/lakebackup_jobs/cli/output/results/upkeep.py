@@ -177,7 +177,8 @@ def tested_keys(values: Mapping[str, Any]) -> Summary:
 def rotated_keys(values: Mapping[str, Any]) -> Summary:
     """A rotation of the recipients of data keys."""
     keys, recipients = counted(values["keys"], "data key"), ", ".join(values["recipients"])
-    return Summary([f"Wrapped {keys} for {recipients}{duration(values.get('seconds'))}."])
+    sentence = f"Wrapped {values['wrapped']} of {keys} for {recipients}{duration(values.get('seconds'))}."
+    return Summary([sentence], Table(values["problems"], _KEY_PROBLEMS))
 
 
 def compact(values: Mapping[str, Any]) -> Summary:
