@@ -35,7 +35,7 @@ class FlushPlanner(Planner[Flush]):
     DRAFT = TypeAdapter(Flush)
     COLUMNS = CAPTURED
 
-    def __init__(self, request: LogRequest, immediate: bool, encryption: RunEncryption | None) -> None:
+    def __init__(self, request: LogRequest, immediate: bool, encryption: RunEncryption | None = None) -> None:
         self._request, self._immediate, self._encryption = request, immediate, encryption
         self._planner: flushes.Planner | None = None
 

@@ -104,7 +104,7 @@ def test_a_log_file_is_read_as_it_was_written(
     file = write(folder, *pieces, codec=codec, cipher=cipher)
     assert read(folder, file, KEYS) == stored_columns(rows)
     assert file.bytes == folder.joinpath(file.path).stat().st_size
-    assert (file.entries, file.codec, file.key_id) == (len(rows), codec, cipher and "b")
+    assert (file.entries, file.codec, file.key_id) == (len(rows), codec, cipher and cipher.key_id)
     assert (file.min_ts, file.max_ts) == (min(r.commit_ts for r in rows), max(r.commit_ts for r in rows))
     begin_ts = [r.start_ts for r in rows if r.type in ("P", "D") and r.value is None]
     assert file.min_begin_ts == min(begin_ts, default=None)
