@@ -404,7 +404,7 @@ class Settings(BaseModel):
     )
     encryption: EncryptionOptions = Field(
         EncryptionOptions(),
-        description="who can read backups of topics, queues and snapshots: recipients, recipients_file, "
+        description="who can read backups: recipients, recipients_file, "
         "identity_file, passphrase, passphrase_file",
     )
     approved: ApprovedOptions = Field(

@@ -23,6 +23,7 @@ from tests.support.catalogs import backup_id, made_backup
 from tests.support.change_feed import ChangeFeed, produce
 from tests.support.disks import small_disk
 
+from lakebackup.encryption.objects import BackupKey, DataKey, Keyring
 from lakebackup.errors import Damaged, EnvironmentProblem
 from lakebackup.formats.logs.cipher import Cipher, LogKeys
 from lakebackup.formats.logs.events import captured_schema
@@ -148,7 +149,7 @@ class Capture:
         manifest = sidecar.Manifest(backup=backup, positions=(), scopes=(), gaps=(), parts=len(rows))
         CatalogWriter(None, str(self.folder)).commit_backup(self.storage, manifest, source_lease=None)
 
-    def records(self, files: list[DataFile]) -> list[tuple[Any, ...]]:
+    def records(self, files: list[DataFile], data_keys: Keyring | None = None) -> list[tuple[Any, ...]]:
         """The records of log files: (store, region, table, cf, op, key, value, start, commit, type)."""
         records = []
         for file in files:
@@ -157,7 +158,7 @@ class Capture:
             store = file.path.rpartition("/")[2].partition(".log")[0]
             table = 0 if file.scope == "meta" else int(file.scope)
             file_columns = (store, int(file.region), table, file.cf, file.op)
-            for batch in read_log_file(self.storage, file, KEYS):
+            for batch in read_log_file(self.storage, file, KEYS, data_keys):
                 rows = (tuple(row.values())[:5] for row in batch.to_pylist())
                 records += [(*file_columns, *row) for row in rows]
         return sorted(records, key=repr)
@@ -490,3 +491,15 @@ def test_names_follow_the_meta_keys(capture: Capture) -> None:
 def numbers(count: int) -> list[pa.RecordBatch]:
     batches: list[pa.RecordBatch] = pa.table({"id": list(range(count))}).to_batches()
     return batches
+
+
+def test_the_job_that_completes_a_flush_has_another_data_key(capture: Capture) -> None:
+    """Both keys open their files. The meta keys are in clear, for the flushes after it."""
+    feed = busy_feed()
+    feed.send(capture.client["bootstrap.servers"], capture.topic)
+    keys = [BackupKey(DataKey.random(), "task", backup_id(1)) for _ in range(2)]
+    run(capture.job(key=keys[0]), 1)
+    files = [row for row in capture.flush(key=keys[1]) if row.format == FORMAT]
+    assert {file.key_id for file in files if file.role == "data"} == {key.key_id for key in keys}
+    assert {file.key_id for file in files if file.role == "schema"} == {None}
+    assert capture.records(files, Keyring(keys)) == sent_records(feed)

@@ -44,7 +44,8 @@ class LogTask:
     def __init__(self, lab: Lab, topic: str, name: str = "lab", **changes: Any) -> None:
         lab.make_catalog()
         self.lab, self.name = lab, name
-        self.request_changes = {k: changes.pop(k) for k in ("keys_file", "tries", "scratch") if k in changes}
+        fields = ("keys_file", "tries", "scratch", "recipients")
+        self.request_changes = {name: changes.pop(name) for name in fields if name in changes}
         self.settings = TaskSettings(
             **{
                 "feed": "br",

@@ -158,7 +158,7 @@ def _rows(reader: CatalogReader, source: str | None) -> list[dict[str, Any]]:
     if not matching_rows:
         raise NotFound(
             f"No backup{f' of {source}' if source else ''} is encrypted.",
-            hint="Set recipients under [encryption]: later backups but those of change feeds are encrypted.",
+            hint="Set recipients under [encryption]: later backups are encrypted.",
         )
     return sorted(matching_rows, key=itemgetter("source", "backup_id", "key_id"))
 

@@ -16,12 +16,12 @@ from typing import Any, BinaryIO, ClassVar, Literal, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebackup.encryption.objects import PREFIX_BYTES, key_id_of, name_of, sealed_bytes
+from lakebackup.encryption.objects import PREFIX_BYTES, Keyring, key_id_of, name_of, sealed_bytes
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.formats.logs.events import DEFAULT
 from lakebackup.formats.logs.logfile import FORMAT as LOG
-from lakebackup.formats.logs.logfile import read_log_file
+from lakebackup.formats.logs.logfile import has_data_key, read_log_file
 from lakebackup.formats.queues.headers import HeaderNames
 from lakebackup.rows.base import SNAPSHOT
 from lakebackup.rows.digest import Digest
@@ -179,7 +179,9 @@ class CheckFiles(Look):
         if self.mode == "decode" and file["format"] in _SNAPSHOT_OBJECTS and self._is_locked(file):
             return _NOT_DECODED
         if self.mode == "decode" and file["format"] == LOG:
-            return _decode_log(storage, file, self.keys)
+            if has_data_key(SimpleNamespace(**file)) and self._is_locked(file):
+                return _NOT_DECODED
+            return _decode_log(storage, file, self.keys, self.roots.keys)
         return OK
 
     def _decode(self, data: bytes, file: Row) -> Outcome:
@@ -233,12 +235,12 @@ def _merge_tids(tids: list[int], columns: Columns, names: HeaderNames, path: str
     return [min([bounds[0], *tids]), max([bounds[1], *tids])] if bounds else tids
 
 
-def _decode_log(storage: Storage, file: Row, keys: LogKeys | None) -> Outcome:
+def _decode_log(storage: Storage, file: Row, keys: LogKeys | None, data_keys: Keyring) -> Outcome:
     """Read every record of a log file and compare the totals with the catalog's."""
     ts = "start_ts" if file["cf"] == DEFAULT else "commit_ts"
     entries, bounds = 0, set[int]()
     try:
-        for batch in read_log_file(storage, SimpleNamespace(**file), keys):
+        for batch in read_log_file(storage, SimpleNamespace(**file), keys, data_keys):
             entries += len(batch)
             extremes = pc.min_max(batch[ts]).as_py()
             bounds = {min([extremes["min"], *bounds]), max([extremes["max"], *bounds])}

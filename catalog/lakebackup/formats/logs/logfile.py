@@ -19,6 +19,7 @@ from typing import Any, Literal, Protocol, get_args
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebackup.encryption.objects import BackupKey, Keyring
 from lakebackup.errors import Damaged, EnvironmentProblem
 from lakebackup.formats.logs import cipher
 from lakebackup.formats.logs.cipher import Cipher, LogKeys
@@ -156,8 +157,10 @@ class LogFileWriter:
         messages += [piece.serialize() for piece in _slices(batch)]
         self._append(b"".join(messages))
 
-    def publish(self, storage: Storage, cipher: Cipher | None = None) -> dict[str, Any]:
+    def publish(self, storage: Storage, cipher: Cipher | BackupKey | None = None) -> dict[str, Any]:
         """Store the file and return the columns of its row in `files`. Call it once.
+
+        `cipher` encrypts it: a key of a key file, or the data key of its backup.
 
         If an object has that path already (of an interrupted attempt, or with the same least ts), the file
         gets a random suffix. Raises EnvironmentProblem.
@@ -170,10 +173,10 @@ class LogFileWriter:
                 store = f"{self.file_key.store}-{secrets.token_hex(4)}"
                 self.file_key = replace(self.file_key, store=store)
 
-    def _upload(self, storage: Storage, cipher: Cipher | None) -> dict[str, Any]:
+    def _upload(self, storage: Storage, cipher: Cipher | BackupKey | None) -> dict[str, Any]:
         path = self._path(cipher)
         pieces = (self._scratch.read(*frame) for frame in self._frames)
-        source = _Stream(pieces if cipher is None else iter([cipher.seal(b"".join(pieces), path)]))
+        source = _Stream(pieces if cipher is None else iter([_sealed(cipher, path, b"".join(pieces))]))
         size = storage.upload(path, source, size_hint=sum(length for _, length in self._frames))
         return {
             **self.file_key.columns(),
@@ -190,11 +193,18 @@ class LogFileWriter:
             "min_begin_ts": min(self._first_start_ts, default=None),
             "start_position": min(self._offsets, default=0),
             "end_position": max(self._offsets, default=0) + 1,
-            "start_key": min(self._keys)[:_KEY_LIMIT].hex(),
-            "end_key": _upper_bound(max(self._keys)),
+            **self._key_bounds(hidden=isinstance(cipher, BackupKey)),
         }
 
-    def _path(self, cipher: Cipher | None) -> str:
+    def _key_bounds(self, *, hidden: bool) -> dict[str, str | None]:
+        """The columns with the bounds of keys. If they are `hidden`, they only show whether the least key is
+        empty, as that of a truncation of a whole table is."""
+        least_key, greatest_key = min(self._keys), max(self._keys)
+        if hidden:
+            return {"start_key": None if least_key else "", "end_key": None}
+        return {"start_key": least_key[:_KEY_LIMIT].hex(), "end_key": _upper_bound(greatest_key)}
+
+    def _path(self, cipher: Cipher | BackupKey | None) -> str:
         file_key = self.file_key
         return layout.log_path(
             file_key.source,
@@ -205,7 +215,7 @@ class LogFileWriter:
             cf=file_key.cf,
             op=file_key.op,
             store=file_key.store,
-            suffix=suffix(self._codec, encrypted=cipher is not None),
+            suffix=suffix(self._codec, cipher),
             is_meta=file_key.is_meta,
         )
 
@@ -253,13 +263,18 @@ class StoredLogFile(Protocol):
 
 
 def read_log_file(
-    storage: Storage, file: StoredLogFile, keys: LogKeys | None, *, checksum: bool = True
+    storage: Storage,
+    file: StoredLogFile,
+    keys: LogKeys | None,
+    data_keys: Keyring | None = None,
+    *,
+    checksum: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a log file in the order they were written, as batches of `events.stored_schema()`.
 
     Memory holds the stored file and one batch of its content. Size and number of records are always compared
-    with the row, the SHA-256 only with `checksum`. Raises NotFound, Damaged, and UsageProblem for a missing
-    or wrong key.
+    with the row, the SHA-256 only with `checksum`. `keys`: those of a key file; `data_keys`: those of the
+    backups. Raises NotFound, Damaged, and UsageProblem for a missing or wrong key.
     """
     data = storage.get(file.path)
     intact = len(data) == file.bytes and hashlib.sha256(data).hexdigest() == file.sha256
@@ -269,7 +284,7 @@ def read_log_file(
             hint=_HINT,
         )
     if file.key_id is not None:
-        data = cipher.opened(keys, file.key_id, file.path, data, intact=intact)
+        data = _opened(file, data, keys, data_keys, intact=intact)
     count = 0
     try:
         stream = pa.BufferReader(data)
@@ -289,9 +304,31 @@ def read_log_file(
         raise Damaged(f"{file.path} holds {count} records, not {file.entries}.", hint=_HINT)
 
 
-def suffix(codec: str, *, encrypted: bool) -> str:
+def suffix(codec: str, encryption: Cipher | BackupKey | None = None) -> str:
     """The part of a file's name after `.log`."""
-    return _SUFFIX[codec] + (cipher.SUFFIX if encrypted else "")
+    if isinstance(encryption, BackupKey):
+        return _SUFFIX[codec] + layout.encrypted_suffix(encryption.key_id)
+    return _SUFFIX[codec] + (cipher.SUFFIX if encryption else "")
+
+
+def _sealed(encryption: Cipher | BackupKey, path: str, data: bytes) -> bytes:
+    if isinstance(encryption, BackupKey):
+        return encryption.seal("files", (path,), data)
+    return encryption.seal(data, path)
+
+
+def _opened(
+    file: StoredLogFile, data: bytes, keys: LogKeys | None, data_keys: Keyring | None, *, intact: bool
+) -> bytes:
+    """Decrypt the bytes of a file that has a key."""
+    if has_data_key(file):
+        return (data_keys or Keyring()).open_data(file.path, "files", (file.path,), data).read()
+    return cipher.opened(keys, str(file.key_id), file.path, data, intact=intact)
+
+
+def has_data_key(file: StoredLogFile) -> bool:
+    """Whether the data key of its backup encrypts a file. If not, a key of a key file does, or none."""
+    return file.key_id is not None and file.path.endswith(layout.ENCRYPTED_SUFFIX)
 
 
 def _compressed(data: bytes, codec: str) -> bytes:

@@ -25,7 +25,7 @@ def compact(
     codec: Literal["zstd", "lz4"] = option("--codec CODEC", "Codec of data files. zstd or lz4.", "zstd"),
     encrypt: bool | None = option(
         "--encrypt/--no-encrypt",
-        "Encrypt log files with the current key of [log] keys_file.",
+        "Without recipients: encrypt log files with the current key of [log] keys_file.",
         show_default="as the files it reads",
     ),
 ) -> None:

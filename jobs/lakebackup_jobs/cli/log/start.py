@@ -40,7 +40,9 @@ def start(
         "--codec CODEC", "Codec of data files. zstd, lz4 or none.", "zstd"
     ),
     encrypt: bool = option(
-        "--encrypt/--no-encrypt", "Encrypt log files with the current key of [log] keys_file.", False
+        "--encrypt/--no-encrypt",
+        "Without recipients: encrypt log files with the current key of [log] keys_file.",
+        False,
     ),
     unavailable_value: str | None = option(
         "--unavailable-value TEXT",

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.plan.logs import flush as log_flush
 from lakebackup.plan.logs.flush import FIRST_BYTES, Flush, Newest
 from lakebackup.plan.logs.restore import NEVER
@@ -24,6 +25,7 @@ from lakebackup.requests import Request
 from lakebackup.rows.backups import Gap, Position
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
+from lakebackup.store.data_keys import RunEncryption
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup_jobs.kafka.admin.cluster import Cluster
@@ -49,13 +51,15 @@ class LogRequest(Request):
     """A task as its job runs it. `kafka`: librdkafka properties with bootstrap.servers; may hold secrets.
 
     `scratch`: folder of the Spark tasks' temporary files. `tries`: after so many passing errors in a row the
-    task pauses. The wait doubles after each.
+    task pauses. The wait doubles after each. `recipients`: who can read the files; without recipients, a key
+    of `keys_file` encrypts them if the settings say so.
     """
 
     name: str
     settings: TaskSettings
     kafka: Mapping[str, str] = field(repr=False)
     keys_file: str | None = None
+    recipients: tuple[str, ...] = ()
     scratch: str | None = None
     parallelism: int = os.cpu_count() or 2
     tries: int = 6
@@ -294,18 +298,24 @@ def is_wanted(request: LogRequest, flush: Flush) -> bool:
     return all(settings_of(scope.settings) == request.settings for scope in flush.scopes)
 
 
-def capture_job(request: LogRequest, flush: Flush) -> CaptureJob:
-    """The job of a flush's capture tasks. Raises NotFound and UsageProblem for the key file."""
-    settings = request.settings
+def capture_job(request: LogRequest, flush: Flush, encryption: RunEncryption | None = None) -> CaptureJob:
+    """The job of a flush's capture tasks. With `encryption`, the object of the backup's data key is written.
+
+    Raises NotFound and UsageProblem for the key file.
+    """
+    settings, parts = request.settings, _parts(request, flush)
+    storage = open_storage(request.destination)
+    is_by_key_file = settings.encrypt and encryption is None
     ranges = [
         Range(p.scope, int(p.region), p.epoch, p.start_position, p.end_position) for p in flush.positions
     ]
     return CaptureJob(
-        **_parts(request, flush),
+        **parts,
+        key=None if encryption is None else encryption.stored_key(storage, request.name, flush.backup_id),
         client=dict(request.kafka),
         tasks=tuple(tuple(ranges[number] for number in task) for task in flush.tasks),
         codec=settings.codec,
-        cipher=keys_of(request.name, request.keys_file).cipher if settings.encrypt else None,
+        cipher=keys_of(request.name, request.keys_file).cipher if is_by_key_file else None,
         excluded_tables_path=flush.left_out,
         after_ts=flush.since,
         until_ts=settings.endts,
@@ -322,9 +332,7 @@ def fold_job(request: LogRequest, flush: Flush) -> FoldJob:
         resolved_ts=flush.resolved_ts,
         tables=request.settings.table_filter,
         # Meta keys of earlier flushes may be encrypted when this one's are not.
-        keys=keys_of(request.name, request.keys_file)
-        if request.settings.encrypt or request.keys_file
-        else None,
+        keys=LogKeys.load(request.keys_file) if request.keys_file else None,
     )
 
 

@@ -54,7 +54,8 @@ class CaptureJob(Parts, Task):
     """Captures the offsets of one flush. All its tasks share this job.
 
     client: librdkafka's settings. context: what the feed's `prepare` returned. tasks: the ranges that each
-    task reads, one for each partition. codec: one of logfile.CODECS. cipher: None: files are not encrypted.
+    task reads, one for each partition. codec: one of logfile.CODECS. cipher: the key of a key file that
+    encrypts the files, unless `key` does, which leaves meta keys in clear: later flushes read these.
     left_out: path of a Parquet object whose column `table_id` has the tables that were never in the filter,
     and that the tasks drop; unknown ids are captured. after_ts: writes with commit_ts <= it are dropped (meta
     keys never are). until_ts: events with a later ts are dropped. None: no limit. scratch: folder for
@@ -176,7 +177,9 @@ class _Attempt:
         return LogFileWriter(location, scratch, job.codec)
 
     def _publish(self, writer: LogFileWriter) -> None:
-        self._files.append(writer.publish(self._storage, self._job.cipher))
+        job = self._job
+        key = None if writer.file_key.is_meta else job.key
+        self._files.append(writer.publish(self._storage, key or (None if job.key else job.cipher)))
 
     def _rows(self) -> list[DataFile]:
         """The rows of the files, with the resolved ts of their regions; writes the report for the fold."""

@@ -19,6 +19,7 @@ from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_after
 from lakebackup.errors import Busy, LakebackupError
 from lakebackup.storage import open_storage
 from lakebackup.store.behind import require_current
+from lakebackup.store.data_keys import RunEncryption
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
@@ -79,6 +80,7 @@ class LogJob:
         self, request: LogRequest, reporter: Reporter, stop: threading.Event, last_error: LastError
     ) -> None:
         self.request, self.reporter, self.stop, self.last_error = request, reporter, stop, last_error
+        self.encryption = RunEncryption.of(request.recipients)
         self.storage = open_storage(request.destination)
         self.lease = self.acquire_lease()
         self.totals = {"flushes": 0, "files": 0, "bytes": 0, "entries": 0}

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from lakebackup.errors import LakebackupError
 from lakebackup.plan.logs.flush import Flush
+from lakebackup.store.data_keys import RunEncryption
 from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.progress import Reporter
@@ -28,13 +29,14 @@ from lakebackup_jobs.logs.capture.flush_task import CAPTURED
 
 
 class FlushPlanner(Planner[Flush]):
-    """Plans the flushes of one task. `immediate`: flush what has arrived, whether a flush is due or not."""
+    """Plans the flushes of one task. `immediate`: flush what has arrived, whether a flush is due or not.
+    `encryption`: how the job encrypts its backups."""
 
     DRAFT = TypeAdapter(Flush)
     COLUMNS = CAPTURED
 
-    def __init__(self, request: LogRequest, immediate: bool) -> None:
-        self._request, self._immediate = request, immediate
+    def __init__(self, request: LogRequest, immediate: bool, encryption: RunEncryption | None = None) -> None:
+        self._request, self._immediate, self._encryption = request, immediate, encryption
         self._planner: flushes.Planner | None = None
 
     def plan(self) -> Flush | None:
@@ -46,13 +48,15 @@ class FlushPlanner(Planner[Flush]):
         reader = CatalogReader(request.destination, request.catalog)
         if latest_number(reader, request.name) + 1 != draft.number or not flushes.is_wanted(request, draft):
             return None
-        return flushes.capture_job(request, draft), len(draft.tasks)
+        return flushes.capture_job(request, draft, self._encryption), len(draft.tasks)
 
 
 class FlushReports(Protocol):
-    """Where a capture reports its flushes; `lakebackup_jobs.logs.capture.job.LogJob` is one."""
+    """Where a capture reports its flushes; `lakebackup_jobs.logs.capture.job.LogJob` is one.
+    `encryption`: how the job encrypts its backups."""
 
     reporter: Reporter
+    encryption: RunEncryption | None
 
     def flushed(self, flush_summary: Mapping[str, Any]) -> None:
         """A flush was published; `flush_summary` is its result."""
@@ -76,7 +80,10 @@ class Capture(Stream[Flush]):
         self._request, self._job = request, job
         work = Workspace(request, request.name, job.reporter, spark)
         super().__init__(
-            work, f"lakebackup_log_{request.name}", FlushPlanner(request, immediate), every_ms=1_000
+            work,
+            f"lakebackup_log_{request.name}",
+            FlushPlanner(request, immediate, job.encryption),
+            every_ms=1_000,
         )
 
     def failed(self, draft: Flush, error: LakebackupError) -> None:
@@ -98,7 +105,8 @@ class Capture(Stream[Flush]):
         totals.add(fold_rows)
         [checkpoint] = [row.checkpoint for row in fold_rows]
         backup = publish.row_of(request, self.workspace, draft, totals, checkpoint, fold.feed.domain)
-        publish_backup(self.workspace, publish.manifest(self.workspace, draft, backup, ends), lease)
+        manifest = publish.manifest(self.workspace, draft, backup, ends)
+        publish_backup(self.workspace, manifest, lease, encrypted=self._job.encryption is not None)
         self.finished(draft)
         self._job.flushed(result_of(backup, {"end_ts": backup.end_ts}))
         endts = request.settings.endts

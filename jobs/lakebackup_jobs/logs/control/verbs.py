@@ -48,7 +48,7 @@ class LogTasks:
 
     `kafka`: librdkafka properties; those with secrets are only for its own servers. `options`: flags of
     `log run` for a job that is started here, without secrets; None: no job is started here. `keys_file`: the
-    keys of such a job.
+    keys of such a job. `has_recipients`: whether the settings name recipients, for whom the job encrypts.
     """
 
     destination: str
@@ -56,6 +56,7 @@ class LogTasks:
     kafka: Mapping[str, str] = field(repr=False)
     options: Sequence[str] | None = None
     keys_file: str | None = None
+    has_recipients: bool = False
 
     def reader(self) -> CatalogReader:
         """A reader of the catalog as it is now. Raises NotFound."""
@@ -110,7 +111,7 @@ def start(tasks: LogTasks, name: str, settings: TaskSettings) -> dict[str, Any]:
     EnvironmentProblem (the job ended).
     """
     TableFilter(settings.filters)  # raises for a wrong rule
-    if settings.encrypt and tasks.options is not None:
+    if settings.encrypt and tasks.options is not None and not tasks.has_recipients:
         task.keys_of(name, tasks.keys_file)
     reader = tasks.reader()
     last_task = task.find(reader, name)

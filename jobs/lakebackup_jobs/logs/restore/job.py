@@ -23,6 +23,7 @@ from lakebackup.rules import layout
 from lakebackup.storage import Storage
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.kafka.admin.rights import lacks, require
+from lakebackup_jobs.lifecycle.keyring import open_roots
 from lakebackup_jobs.lifecycle.planning import plan_on_engine
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.restore import Subject, complete_interrupted, key_of, restoring, unfinished
@@ -155,7 +156,12 @@ def write_target(
             run.audit("restore with gaps", detail, subject=plan.source)
         _clear(run.storage, folder)
         shares = store_shares(
-            run.storage, plan, folder, roots=reader.destinations(), keys=keys, checksum=request.checksum
+            run.storage,
+            plan,
+            folder,
+            roots=open_roots(reader, plan.file),
+            keys=keys,
+            checksum=request.checksum,
         )
         reporter.start(plan.entries, plan.bytes, "restore", "events")
         try:

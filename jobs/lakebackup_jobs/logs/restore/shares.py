@@ -61,10 +61,11 @@ _ROWS = 16_384
 class LogShares:
     """The recorded plan of a restore, below `folder` of the storage at `uri`.
 
-    `shares`: the rows of `file` that each task of a kind (WRITE, DEFAULT, ENDS) reads. `roots`: destination
-    id -> URI. Tasks drop records outside `(start_ts, end_ts]` and outside `[first_key, beyond_key)`.
-    `begin_ts`: the least start ts of a value. `checksum`: whether the files are checked. `keys`: of encrypted
-    files. `full`: the URI of the table of the full on which the restore is based; None: there is none.
+    `shares`: the rows of `file` that each task of a kind (WRITE, DEFAULT, ENDS) reads. `roots`: those of its
+    destinations, with the data keys of its files. Tasks drop records outside `(start_ts, end_ts]` and outside
+    `[first_key, beyond_key)`. `begin_ts`: the least start ts of a value. `checksum`: whether the files are
+    checked. `keys`: those of a key file. `full`: the URI of the table of the full on which the restore is
+    based; None: there is none.
     """
 
     uri: str
@@ -161,7 +162,7 @@ class ReadJob(PerNumber):
         storage, file = shares.roots.open(row["destination"]), SimpleNamespace(**row)
         names = [column.split()[0] for column in (VALUES if self.kind == DEFAULT else WRITES).split(", ")]
         batches = []
-        for batch in read_log_file(storage, file, shares.keys, checksum=shares.checksum):
+        for batch in read_log_file(storage, file, shares.keys, shares.roots.keys, checksum=shares.checksum):
             selected = batch.filter(self._mask(batch))
             if len(selected):
                 table = pa.repeat(pa.scalar(int(row["scope"]), pa.int64()), len(selected))

@@ -27,9 +27,11 @@ from lakebackup.sql_engine.failures import task_errors
 from lakebackup.storage import working
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.behind import current_catalog
+from lakebackup.store.data_keys import RunEncryption
 from lakebackup.store.manifest import Manifest
 from lakebackup.store.plan_file import PlanFile
 from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.lifecycle.keyring import open_roots
 from lakebackup_jobs.lifecycle.parts import parts_of
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import Life
@@ -53,8 +55,8 @@ class CompactLogRequest(Request):
     """The options of a compaction. `until`: compact only flushes that end by this ts, None: all.
 
     `most_raw`: most bytes of records in a file; files with less than half of that are compacted. `encrypt`:
-    None: if an old file is encrypted. `keys_file`: path of the key file; with encryption, its current key
-    encrypts the new files.
+    None: if an old file is encrypted, or there are recipients. `recipients`: who can read the new files;
+    without recipients, the current key of `keys_file` encrypts them.
     """
 
     name: str
@@ -63,6 +65,7 @@ class CompactLogRequest(Request):
     encrypt: bool | None = None
     most_raw: int = MOST_RAW
     keys_file: str | None = None
+    recipients: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,7 @@ class LogCompaction(Derived):
         super().__init__(workspace)
         self.request, self.plan = request, plan
         self.keys = LogKeys.load(request.keys_file) if request.keys_file else None
+        self.encryption = None if request.encrypt is False else RunEncryption.of(request.recipients)
 
     @property
     def record_path(self) -> str:
@@ -122,15 +126,16 @@ class LogCompaction(Derived):
     def copy(self, draft: InProgress) -> Totals:
         work, request, planned = self.workspace, self.request, self.plan.totals
         encrypted = bool(planned["encrypted"]) if request.encrypt is None else request.encrypt
+        is_by_key_file = encrypted and self.encryption is None
         shares, _ = require_plan(work.storage, self.folder(draft))
         write = WriteLog(
-            **parts_of(work, draft),
+            **parts_of(work, draft, encryption=self.encryption),
             ts_domain=self.plan.ts_domain,
             codec=request.codec,
-            cipher=keys_of(work.source, request.keys_file).cipher if encrypted else None,
+            cipher=keys_of(work.source, request.keys_file).cipher if is_by_key_file else None,
             most_raw=request.most_raw,
         )
-        read = ReadLog(shares, work.reader().destinations(), self.keys)
+        read = ReadLog(shares, open_roots(work.reader(), shares.file), self.keys)
         work.reporter.start(planned["entries"], planned["bytes"], "compact", "events")
         records = read.over(work.spark, shares.numbers, RECORDS)
         sorted_ = records.repartitionByRange(len(shares.tasks), *(sf.col(name) for name in ORDER))

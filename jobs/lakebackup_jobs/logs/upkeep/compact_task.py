@@ -56,14 +56,17 @@ class ReadLog(PerNumber):
     def _records(self, row: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         storage = self.roots.open(row["destination"])
         group = f"{row['scope']} {row['cf']} {row['op']}"
-        for batch in read_log_file(storage, SimpleNamespace(**row), self.keys):
+        for batch in read_log_file(storage, SimpleNamespace(**row), self.keys, self.roots.keys):
             groups = pa.repeat(pa.scalar(group), len(batch))
             yield pa.RecordBatch.from_arrays([groups, *batch.columns], ["place", *stored_schema().names])
 
 
 @dataclass(frozen=True, kw_only=True)
 class WriteLog(WithoutNumber):
-    """For `mapInArrow` over records in ORDER: writes them to log files; yields one row of OUTCOME."""
+    """For `mapInArrow` over records in ORDER: writes them to log files; yields one row of OUTCOME.
+
+    `cipher`: the key of a key file that encrypts them, unless `key` does.
+    """
 
     ts_domain: str
     codec: str
@@ -92,7 +95,7 @@ class WriteLog(WithoutNumber):
         return LogPlace(self.source, self.backup_id, int(scope), task, cf, op, "compacted")
 
     def _publish(self, writer: LogFileWriter) -> DataFile:
-        columns = writer.publish(open_storage(self.uri), self.cipher) | {"region": "-"}
+        columns = writer.publish(open_storage(self.uri), self.key or self.cipher) | {"region": "-"}
         return DataFile(destination=self.destination, added_in=0, ts_domain=self.ts_domain, **columns)
 
 

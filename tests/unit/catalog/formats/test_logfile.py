@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.support.disks import small_disk
 from tests.support.private import private_file
 
+from lakebackup.encryption.objects import BackupKey, DataKey, Keyring
 from lakebackup.errors import Damaged, EnvironmentProblem, NotFound, UsageProblem
 from lakebackup.formats.logs.cipher import Cipher, LogKeys
 from lakebackup.formats.logs.events import stored_schema
@@ -28,6 +29,8 @@ BACKUP = "20260131T134511Z-0a1b2c3d"
 LOG_PLACE = LogPlace("task", BACKUP, 0x1F, 7, "write", "put", "store 1")
 KEYS = LogKeys("keys.toml", "b", {"a": b"a" * 32, "b": b"b" * 32})
 CIPHER = Cipher("b", b"b" * 32)
+DATA_KEY = BackupKey(DataKey("0123456789abcdef", b"d" * 32), "task", BACKUP)
+DATA_KEYS = Keyring([DATA_KEY])
 FOLDER = f"task/log/{BACKUP}/1f/00000000000000070000000000000014-write-put"
 
 
@@ -65,7 +68,7 @@ def row_of(columns: dict[str, Any]) -> DataFile:
 
 
 def read(folder: Path, file: DataFile, keys: LogKeys | None = None, **options: Any) -> list[dict[str, Any]]:
-    batches = read_log_file(open_storage(str(folder)), file, keys, **options)
+    batches = read_log_file(open_storage(str(folder)), file, keys, DATA_KEYS, **options)
     return [row for record_batch in batches for row in record_batch.to_pylist()]
 
 
@@ -89,16 +92,19 @@ ROWS = st.builds(
 @given(
     pieces=st.lists(st.lists(ROWS, min_size=1, max_size=5), min_size=1, max_size=4),
     codec=st.sampled_from(CODECS),
-    cipher=st.sampled_from([None, CIPHER]),
+    cipher=st.sampled_from([None, CIPHER, DATA_KEY]),
 )
 def test_a_log_file_is_read_as_it_was_written(
-    tmp_path_factory: pytest.TempPathFactory, pieces: list[list[Row]], codec: str, cipher: Cipher | None
+    tmp_path_factory: pytest.TempPathFactory,
+    pieces: list[list[Row]],
+    codec: str,
+    cipher: Cipher | BackupKey | None,
 ) -> None:
     folder, rows = tmp_path_factory.mktemp("log"), [row for piece in pieces for row in piece]
     file = write(folder, *pieces, codec=codec, cipher=cipher)
     assert read(folder, file, KEYS) == stored_columns(rows)
     assert file.bytes == folder.joinpath(file.path).stat().st_size
-    assert (file.entries, file.codec, file.key_id) == (len(rows), codec, cipher and "b")
+    assert (file.entries, file.codec, file.key_id) == (len(rows), codec, cipher and cipher.key_id)
     assert (file.min_ts, file.max_ts) == (min(r.commit_ts for r in rows), max(r.commit_ts for r in rows))
     begin_ts = [r.start_ts for r in rows if r.type in ("P", "D") and r.value is None]
     assert file.min_begin_ts == min(begin_ts, default=None)
@@ -106,7 +112,10 @@ def test_a_log_file_is_read_as_it_was_written(
         min(r.offset for r in rows),
         1 + max(r.offset for r in rows),
     )
-    assert all(file.start_key <= r.key.hex() and (file.end_key or "g") >= r.key.hex()[:128] for r in rows)
+    if cipher is DATA_KEY:  # the row shows no key
+        assert (file.start_key, file.end_key) == (None if all(r.key for r in rows) else "", None)
+    else:
+        assert all(file.start_key <= r.key.hex() and (file.end_key or "g") >= r.key.hex()[:128] for r in rows)
 
 
 def test_a_path_names_the_content_of_its_file(tmp_path: Path) -> None:
@@ -115,6 +124,8 @@ def test_a_path_names_the_content_of_its_file(tmp_path: Path) -> None:
         assert write(tmp_path, [Row(b"k")], codec=codec).path == f"{FOLDER}/store 1.log{suffix}"
         encrypted = write(tmp_path, [Row(b"k")], codec=codec, cipher=CIPHER)
         assert encrypted.path == f"{FOLDER}/store 1.log{suffix}.aes256gcm"
+        encrypted = write(tmp_path, [Row(b"k")], codec=codec, cipher=DATA_KEY)
+        assert encrypted.path == f"{FOLDER}/store 1.log{suffix}.0123456789abcdef.enc"
     meta = write(tmp_path, [Row(b"mDB1", start_ts=9, commit_ts=None, type=None)], place=replace(
         LOG_PLACE, table_id=0, cf="default"
     ))  # fmt: skip
@@ -123,7 +134,7 @@ def test_a_path_names_the_content_of_its_file(tmp_path: Path) -> None:
 
 
 def test_an_existing_file_is_not_replaced(tmp_path: Path) -> None:
-    for cipher in (None, CIPHER):
+    for cipher in (None, CIPHER, DATA_KEY):
         first, second = (write(tmp_path, [Row(key)], cipher=cipher) for key in (b"1", b"2"))
         assert second.path.startswith(f"{FOLDER}/store 1-")
         assert [read(tmp_path, file, KEYS)[0]["key"] for file in (first, second)] == [b"1", b"2"]
@@ -165,9 +176,11 @@ def test_other_tools_can_read_a_plain_file(tmp_path: Path) -> None:
 # --- damage
 
 
-@pytest.mark.parametrize("cipher", [None, CIPHER])
+@pytest.mark.parametrize("cipher", [None, CIPHER, DATA_KEY], ids=["in clear", "key file", "data key"])
 @pytest.mark.parametrize("codec", CODECS)
-def test_no_flipped_or_missing_byte_goes_unseen(tmp_path: Path, codec: str, cipher: Cipher | None) -> None:
+def test_no_flipped_or_missing_byte_goes_unseen(
+    tmp_path: Path, codec: str, cipher: Cipher | BackupKey | None
+) -> None:
     file = write(tmp_path, [Row(b"key", b"value")], codec=codec, cipher=cipher)
     path = tmp_path / file.path
     data = path.read_bytes()
@@ -224,6 +237,18 @@ def test_an_encrypted_file_under_another_name_does_not_open(tmp_path: Path) -> N
     tmp_path.joinpath(second.path).write_bytes(data)
     with pytest.raises(UsageProblem, match=r"cannot (be decrypted|decrypt)"):
         read(tmp_path, replace(second, sha256=first.sha256, bytes=first.bytes), KEYS)
+
+
+def test_a_data_key_opens_only_the_files_of_its_backup(tmp_path: Path) -> None:
+    first, second = (write(tmp_path, [Row(key, b"a secret")], cipher=DATA_KEY) for key in (b"1", b"2"))
+    stored_file = tmp_path / second.path
+    assert b"a secret" not in stored_file.read_bytes()
+    batches = read_log_file(open_storage(str(tmp_path)), second, KEYS)
+    with pytest.raises(Damaged, match="data key 0123456789abcdef, which was not opened"):
+        next(batches)
+    stored_file.write_bytes((tmp_path / first.path).read_bytes())
+    with pytest.raises(Damaged, match="cannot be decrypted with the key of its backup"):
+        read(tmp_path, replace(second, sha256=first.sha256, bytes=first.bytes))
 
 
 def key_text(byte: bytes, count: int = 32) -> str:

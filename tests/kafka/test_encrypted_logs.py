@@ -1,0 +1,61 @@
+"""Encrypted change logs: a job with public keys alone captures them, and an identity reads them.
+
+Layer: make test. Log tasks run on Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.support.change_feed import ChangeFeed
+from tests.support.command_line import Commands
+from tests.support.encrypted import Host, texts_in
+from tests.support.log_tasks import LogTask, busy, restored
+from tests.support.runs import Lab
+
+from lakebackup.encryption.objects import MAGIC
+from lakebackup.errors import UsageProblem
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+
+def test_a_log_is_captured_with_public_keys_and_restored_with_an_identity(
+    lab: Lab, cli: Commands, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    host = Host(monkeypatch, tmp_path / "keys")
+    keys = host.key_pair("identity")
+    host.has(keys.recipient)
+    monkeypatch.setenv("LAKEBACKUP_REPO", str(lab.folder))
+    feed, feed_topic = ChangeFeed(partitions=2), topic("feed", partitions=2)
+    task = LogTask(lab, feed_topic, recipients=(keys.recipient,))
+    task.begin()
+    with task.run():
+        # Each flush reads the names of tables that earlier ones have stored, without an identity.
+        tables = []
+        for number, name in enumerate(("orders", "refunds")):
+            tables.append(feed.create_table("shop", name))
+            for table in tables:
+                busy(feed, table, 5, begin=5 * number)
+            feed.send(lab.bootstrap, feed_topic)
+            task.until_captured(feed.last_ts)
+    rows = feed.rows(feed.last_ts)
+    for file, content in texts_in(lab.folder):
+        assert b"a longer value" not in content, file
+    for row in lab.sql("SELECT path, role, key_id, start_key FROM files WHERE format = 'log-arrow-1'"):
+        is_encrypted = (lab.folder / row["path"]).read_bytes().startswith(MAGIC)
+        assert is_encrypted == (row["role"] == "data") == (row["key_id"] is not None)
+        assert row["role"] == "schema" or row["start_key"] is None
+    assert cli.result("verify", "--decode")["damaged"] == 0
+    with pytest.raises(UsageProblem, match="encrypted, and no identity is set"):
+        restored(lab, tmp_path / "none")
+
+    host.has(keys.recipient, identity_file=keys.file)
+    assert cli.result("verify", "--decode")["damaged"] == 0  # and this process has the identity now
+    assert restored(lab, tmp_path / "before") == rows
+    compaction = cli.result("log", "compact", "lab")
+    condition = f"backup_id = '{compaction['backup_id']}' AND role = 'data'"
+    paths = [lab.folder / row["path"] for row in lab.sql(f"SELECT path FROM files WHERE {condition}")]
+    assert {path.read_bytes().startswith(MAGIC) for path in paths} == {True}
+    assert restored(lab, tmp_path / "after") == rows
