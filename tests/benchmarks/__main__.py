@@ -25,7 +25,7 @@ from tests.benchmarks.changelog_rpo import rpo
 from tests.benchmarks.cold import cold
 from tests.benchmarks.cost import cost
 from tests.benchmarks.data import DataSet, fill
-from tests.benchmarks.encryption import encryption
+from tests.benchmarks.encryption import encryption, encryption_of_snapshots
 from tests.benchmarks.growth import growth
 from tests.benchmarks.history import history
 from tests.benchmarks.measure import MeasuringError, progress
@@ -188,7 +188,9 @@ class Run:
             folder = self._case_folder / size
             with self._session() as session:
                 text = encryption(self.broker, data, session, folder, self.options.runs)
-            yield f"Backup and restore of {data}, encrypted and not", text
+            yield f"Backup and restore of {data}, encrypted and signed or not", text
+        text = encryption_of_snapshots(self._case_folder / "files", self.options.runs, self.options.scale)
+        yield "Backup and restore of 2 GB of files, encrypted and signed or not", text
 
     def _compact(self) -> Iterator[tuple[str, str]]:
         data = self._data("compact", "small")

@@ -1,7 +1,8 @@
-"""What encryption costs: backups and restores of one topic with and without it, in turn."""
+"""What encryption and signatures cost: backups and restores with and without them, in turn."""
 
 from __future__ import annotations
 
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -9,17 +10,20 @@ from tests.benchmarks import ours
 from tests.benchmarks.data import DataSet, new_name
 from tests.benchmarks.measure import Job, Sample, rounds
 from tests.benchmarks.report import table
+from tests.benchmarks.snapshots import BACKUP, COMMANDS, RESTORE, Contents, Tool, make, tools
 
 from lakebackup.encryption.recipients import new_identity
+from lakebackup.signing.keys import create
 from lakebackup_jobs.demo.broker import Broker
 
-PLAIN, ENCRYPTED = "not encrypted", "encrypted"
+PLAIN, ENCRYPTED, SIGNED = "neither", "encrypted", "encrypted and signed"
+# The files of the snapshot: how many, and the bytes of each.
+_FILES, _FILE_BYTES = 20_000, 100_000
 
 
 def encryption(broker: Broker, data: DataSet, session: ours.Session, folder: Path, runs: int) -> str:
-    """Return Markdown: full backups, and restores into a new topic, in a warm session."""
-    folder.mkdir(parents=True, exist_ok=True)
-    settings = {PLAIN: _settings(folder, ""), ENCRYPTED: _encrypted_settings(folder)}
+    """Return Markdown: full backups of a topic, and restores into a new one, in a warm session."""
+    settings = _settings(folder)
 
     def backup(name: str) -> Sample:
         options = ("--groups", "none", "--mode", "full", "--config", str(settings[name]))
@@ -32,18 +36,42 @@ def encryption(broker: Broker, data: DataSet, session: ours.Session, folder: Pat
 
     backups: dict[str, Job] = {name: partial(backup, name) for name in settings}
     restores: dict[str, Job] = {name: partial(restore, name) for name in settings}
-    return "\n\n".join(table(rounds(jobs, runs), ENCRYPTED) for jobs in (backups, restores))
+    return "\n\n".join(table(rounds(jobs, runs), SIGNED) for jobs in (backups, restores))
 
 
-def _encrypted_settings(folder: Path) -> Path:
+def encryption_of_snapshots(folder: Path, runs: int, scale: float) -> str:
+    """Return Markdown: first backups of random files and restores of all of them, as whole commands."""
+    settings, source = _settings(folder), folder / "source" / "files"
+    make(source, round(_FILES * scale), Contents(_FILE_BYTES))
+    cold = ours.cold(folder / "command.log")
+    variants = {name: Tool(cold, _with_settings(file)) for name, file in settings.items()}
+    variants["restic"] = tools(folder)["restic"]
+
+    def step(name: str, words: str) -> Sample | str:
+        destination, target = folder / name / "backups", folder / name / "restored"
+        shutil.rmtree(destination if words == BACKUP else target, ignore_errors=True)
+        return variants[name].step(words, source, destination, target)
+
+    steps = ({name: partial(step, name, words) for name in variants} for words in (BACKUP, RESTORE))
+    return "\n\n".join(table(rounds(jobs, runs), SIGNED) for jobs in steps)
+
+
+def _with_settings(file: Path) -> dict[str, list[str]]:
+    return {step: [*words, "--config", str(file)] for step, words in COMMANDS.items()}
+
+
+def _settings(folder: Path) -> dict[str, Path]:
+    """Write the settings of each variant."""
+    folder.mkdir(parents=True, exist_ok=True)
     text, recipient = new_identity()
     identity = folder / "identity"
+    identity.touch(mode=0o600)
     identity.write_text(text)
-    identity.chmod(0o600)
-    return _settings(folder, f'[encryption]\nrecipients = ["{recipient}"]\nidentity_file = "{identity}"\n')
-
-
-def _settings(folder: Path, text: str) -> Path:
-    file = folder / f"{'encrypted' if text else 'plain'}.toml"
-    file.write_text(text)
-    return file
+    create(folder / "host.key", None)
+    encrypts = f'[encryption]\nrecipients = ["{recipient}"]\nidentity_file = "{identity}"\n'
+    signs = f'[signing]\nkey_file = "{folder / "host.key"}"\n'
+    files = {}
+    for name, content in {PLAIN: "", ENCRYPTED: encrypts, SIGNED: encrypts + signs}.items():
+        files[name] = folder / f"{name.replace(' ', '-')}.toml"
+        files[name].write_text(content)
+    return files
