@@ -1,6 +1,7 @@
 """Exports the catalog's rows for other programs: files of JSON lines or Parquet, and last an index of them.
 
-docs/exchange.md describes the format. Rows are streamed; the tables' files are verified as they are read.
+docs/exchange.md describes the format. Rows are streamed; the tables' files are verified as they are read. The
+index has the SHA-256 of each file, so a signature of the index covers the export.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ import pyarrow.parquet as pq
 
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.rows.tables import OF_BACKUPS, TABLES, columns
+from lakebackup.signing import envelope
+from lakebackup.signing.faults import NotSigned, PayloadChanged, Untrusted
+from lakebackup.signing.keys import SigningKey, TrustedKeys
 from lakebackup.sql_engine.delta.dataset import dataset
 from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.sql_engine.failures import damaged_table
@@ -30,6 +34,9 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup_sql import names
 
 INDEX = "lakebackup-export.json"
+SIGNATURE = "lakebackup-export.dsse.json"
+_PAYLOAD_TYPE = "application/vnd.lakebackup.export+json"
+_UNTRUSTED_HINT = "Get the export from its author again."
 Form = Literal["jsonl", "parquet"]
 ROWS_PER_FILE = 1_000_000
 _BATCH = 10_000
@@ -58,10 +65,17 @@ class Index:
     files: tuple[RowsFile, ...]
 
 
-def export(reader: CatalogReader, folder: Storage, form: Form, progress: Callable[[int, int], None]) -> Index:
+def export(
+    reader: CatalogReader,
+    folder: Storage,
+    form: Form,
+    progress: Callable[[int, int], None],
+    key: SigningKey | None = None,
+) -> Index:
     """Export the rows of all tables to an empty folder; `progress` gets rows and bytes so far.
 
-    Raises Refused (the folder is not empty), Damaged (a table's file was changed).
+    With `key`, the index is signed: the payload of an envelope beside it has its exact bytes. Raises Refused
+    (the folder is not empty), Damaged (a table's file was changed).
     """
     existing = next(folder.list(), None)
     if existing:
@@ -79,11 +93,17 @@ def export(reader: CatalogReader, folder: Storage, form: Form, progress: Callabl
             progress(rows, size)
     index = Index(len(names("migrations")), form, time.time_ns() // 1000, tuple(files))
     write_record(folder, INDEX, index)
+    if key is not None:
+        folder.put(SIGNATURE, envelope.seal(_PAYLOAD_TYPE, folder.get(INDEX), key).to_bytes())
     return index
 
 
-def read_index(folder: Storage) -> Index:
-    """Read the index of an export. Raises NotFound, Damaged, UsageProblem (written by a newer version)."""
+def read_index(folder: Storage, keys: TrustedKeys | None = None) -> Index:
+    """Read the index of an export. With `keys`, one of them must have signed it.
+
+    Raises NotFound, Damaged, Untrusted (it is not signed, or is not what was signed) and UsageProblem (a
+    newer version wrote it).
+    """
     try:
         index = read_record(folder, INDEX, Index, "Export again.")
     except NotFound:
@@ -91,6 +111,8 @@ def read_index(folder: Storage) -> Index:
             f"{folder.uri} holds no {INDEX}: it is not an export, or an incomplete one.",
             hint="Give the folder of a `lakebackup catalog export`, or files with --backups, --files.",
         ) from None
+    if keys is not None:
+        _require_signed(folder, keys)
     unknown = {file.table for file in index.files} - set(EXCHANGED)
     if index.version > len(names("migrations")) or unknown:
         raise UsageProblem(
@@ -99,6 +121,22 @@ def read_index(folder: Storage) -> Index:
             hint="Use the lakebackup that wrote it, or a newer one.",
         )
     return index
+
+
+def _require_signed(folder: Storage, keys: TrustedKeys) -> None:
+    path = f"{folder.uri}/{SIGNATURE}"
+    try:
+        signed = envelope.read(folder.get(SIGNATURE, length=envelope.MAX_BYTES))
+        envelope.verify(signed, _PAYLOAD_TYPE, keys)
+    except NotFound:
+        raise NotSigned(
+            f"The export {folder.uri} is not signed, and public_keys are set.",
+            hint="Export with a signing key, or unset public_keys under [signing] if you trust the folder.",
+        ) from None
+    except Untrusted as fault:
+        raise type(fault)(f"{path}: {fault.message}", hint=_UNTRUSTED_HINT) from None
+    if signed.payload != folder.get(INDEX):
+        raise PayloadChanged(f"{folder.uri}/{INDEX} is not what was signed.", hint=_UNTRUSTED_HINT)
 
 
 def require_whole(folder: Storage, files: tuple[RowsFile, ...]) -> None:

@@ -26,17 +26,20 @@ class ExportRequest(Request):
 def run(request: ExportRequest, *, reporter: Reporter) -> dict[str, Any]:
     """Export the catalog; returns the numbers of rows and bytes of each table. Starts no JVM.
 
-    Raises NotFound (no catalog), Refused (the folder is not empty), Damaged (a table of the catalog).
+    Raises NotFound (no catalog), Refused (the folder is not empty), Damaged (a table of the catalog), and an
+    error of the signing key if it cannot be used.
     """
     work = Workspace(request, "", reporter)
     reader = CatalogReader.require(request.destination, request.catalog)
     require_outside(request, request.folder)
     folder = open_storage(request.folder, private=False)
     reporter.start(None, None, "export", "rows")
-    index = export(reader, folder, request.form, reporter.update)
+    key = work.signing_key
+    index = export(reader, folder, request.form, reporter.update, key)
     by_table = [(table, [file for file in index.files if file.table == table]) for table in EXCHANGED]
     tables = [{"table": table, "files": len(files), **_sizes(files)} for table, files in by_table if files]
-    return work.timed({"folder": folder.uri, **_sizes(index.files), "tables": tables})
+    signed_by = None if key is None else key.key_id
+    return work.timed({"folder": folder.uri, **_sizes(index.files), "tables": tables, "signed_by": signed_by})
 
 
 def _sizes(files: Sequence[RowsFile]) -> dict[str, int]:

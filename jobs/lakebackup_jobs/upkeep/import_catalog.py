@@ -42,6 +42,7 @@ from lakebackup_jobs.lifecycle.identity import holder, micros
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.tasks.progress import TaskCounters
 from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.runtime.signing import in_use, trusted_keys
 from lakebackup_jobs.upkeep.import_rows import SHOWN_ROWS, Resolver
 
 
@@ -65,7 +66,7 @@ def run(request: ImportRequest, *, spark: SparkSession | None = None, reporter: 
     """Import the rows; returns the summary. The same import again adds nothing.
 
     Raises NotFound (no such file), UsageProblem (invalid rows), Refused (rows that contradict the catalog),
-    Damaged (an export that is not complete), Busy.
+    Damaged (an export that is not complete, or that no trusted key signed), Busy.
     """
     work = Workspace(request, "", reporter, spark)
     files = _files(request)
@@ -86,7 +87,7 @@ def _files(request: ImportRequest) -> dict[str, tuple[ImportFile, ...]]:
         if request.mirror:
             raise UsageProblem("--mirror is for another program's backups: give it with --backups.")
         folder = open_storage(request.folder)
-        index = read_index(folder)
+        index = read_index(folder, trusted_keys(in_use()))
         require_whole(folder, index.files)
         return {
             table: tuple(

@@ -572,9 +572,11 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
             "bytes": 900,
             "seconds": 1.0,
             "tables": [{"table": "backups", "files": 1, "rows": 2, "bytes": 900}],
+            "signed_by": "0123456789abcdef" * 4,
         },
         (
             "Exported 2 rows, 900 bytes of 1 table into /srv/rows in 1.0 s.\n"
+            "Signed with the key 0123456789abcdef.\n"
             "table    rows  files       size\n"
             "backups     2      1  900 bytes\n"
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lakebackup.signing.keys import short_id
 from lakebackup_jobs.cli.output.results.phrases import NOTHING_WRITTEN, amount, duration, listed, several
 from lakebackup_jobs.cli.output.results.summary import Summary, Table
 from lakebackup_jobs.lifecycle.progress import human_bytes
@@ -55,9 +56,10 @@ def export(values: Mapping[str, Any]) -> Summary:
     size = amount(values["rows"], "row", values["bytes"])
     folder = values["folder"].removeprefix("file://")
     time_taken, tables = duration(values["seconds"]), counted(len(values["tables"]), "table")
-    return Summary(
-        [f"Exported {size} of {tables} into {folder}{time_taken}."], Table(values["tables"], _ROWS)
-    )
+    sentences = [f"Exported {size} of {tables} into {folder}{time_taken}."]
+    if key_id := values["signed_by"]:
+        sentences.append(f"Signed with the key {short_id(key_id)}.")
+    return Summary(sentences, Table(values["tables"], _ROWS))
 
 
 def imported(values: Mapping[str, Any]) -> Summary:
