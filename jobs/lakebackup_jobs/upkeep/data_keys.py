@@ -72,8 +72,9 @@ def test(request: KeysRequest, *, reporter: Reporter) -> dict[str, Any]:
 def rotate(request: KeysRequest, *, reporter: Reporter) -> dict[str, Any]:
     """Wrap each data key for the recipients of the request, and return how many were wrapped.
 
-    Data files and other repositories are not touched. Raises UsageProblem (no identity, no recipients),
-    NotFound (no backup is encrypted), Damaged (a key cannot be opened; those before it are wrapped), Busy.
+    Data files and other repositories are not touched. A dry run only counts. Raises
+    UsageProblem (no identity, no recipients), NotFound (no backup is encrypted), Damaged (a key cannot be
+    opened; those before it are wrapped), Busy.
     """
     if not request.recipients:
         raise UsageProblem(
@@ -89,6 +90,9 @@ def rotate(request: KeysRequest, *, reporter: Reporter) -> dict[str, Any]:
             f"{len(all_rows) - len(rows)} data keys are in other repositories, and stay as they are"
         )
     identities = _identities()
+    result = {"keys": len(rows), "recipients": list(request.recipients)}
+    if request.dry_run:
+        return {**result, "dry_run": True}
     roots = reader.destinations()
 
     def wrap(row: dict[str, Any]) -> list[KeyRecipient]:
@@ -103,7 +107,7 @@ def rotate(request: KeysRequest, *, reporter: Reporter) -> dict[str, Any]:
         with work.lease(f"source-{source}"):
             wrapped = [row for key_rows in _in_threads(wrap, list(group)) for row in key_rows]
             writer.append(wrapped)
-    return work.timed({"keys": len(rows), "recipients": list(request.recipients)})
+    return work.timed(result)
 
 
 def _identities() -> Identities:
