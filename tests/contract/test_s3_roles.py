@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.command_line import Commands
-from tests.support.made_changes import MadeChanges, put_change, table_name_row
-from tests.support.made_queues import MadeQueues
+from tests.support.s3_commands import MAKERS
 from tests.support.s3_roles import Role, acting_as
 
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage, working
-from lakebackup.store.writer import CatalogWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from tests.support.s3_faults import FaultProxy
@@ -98,43 +95,20 @@ def test_a_role_that_only_reads_lists_verifies_and_restores(
     assert {(entry.path, entry.modified_ms) for entry in open_storage(repository).list()} == state
 
 
-def _queues(root: Path) -> None:
-    engine = MadeQueues(root, CatalogWriter(None, str(root)))
-    engine.write(5)
-    engine.full(10)
-    engine.write(12)
-    engine.incremental(20)
-    engine.full(30)
-
-
-def _changes(root: Path) -> None:
-    feed = MadeChanges(root, CatalogWriter(None, str(root)))
-    feed.flush([put_change(21, b"a", 5, b"1")], 10, names=[table_name_row(21, "t", 1)])
-    feed.full(10)
-    feed.flush([put_change(21, b"b", 15, b"2")], 20)
-    feed.full(20)
-
-
-# For each kind of source: a function that makes its backups, and a command that deletes some of them.
-_KINDS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
-    "queues": (
-        _queues,
-        ("prune", "1", "--source", "social", "--delete"),
-    ),
-    "log": (
-        _changes,
-        ("log", "truncate", "shop", "--endts", "20", "--yes"),
-    ),
+# Kind of source -> a command that deletes some of its backups.
+_DELETIONS = {
+    "queues": ("prune", "1", "--source", "social", "--delete"),
+    "log": ("log", "truncate", "shop", "--endts", "20", "--yes"),
 }
 
 
-@pytest.fixture(params=_KINDS)
+@pytest.fixture(params=_DELETIONS)
 def kind(request: pytest.FixtureRequest, bucket: str, tmp_path: Path, empty_catalog: Path) -> str:
     """The name of a kind of source whose backups are in the bucket."""
     name: str = request.param
     root = tmp_path / name
     shutil.copytree(empty_catalog, root / "catalog")
-    _KINDS[name][0](root)
+    MAKERS[name](root)
     storage = open_storage(f"s3://{bucket}/kept")
     for file in root.rglob("*"):
         if file.is_file() and ".tmp" not in file.parts and not file.name.endswith(".crc"):
@@ -176,7 +150,7 @@ def test_a_deletion_is_refused_before_anything_is_lost(
     first_objects = _objects(bucket)
     backups = commands.rows("list", "--repo", repository)
     with acting_as(role, proxy):
-        error = commands.fails(6, *_KINDS[kind][1], "--repo", repository)
+        error = commands.fails(6, *_DELETIONS[kind], "--repo", repository)
     assert "AccessDenied" in error
     objects = _objects(bucket)  # an append-only role records that it failed
     assert {path: objects.get(path) for path in first_objects} == first_objects

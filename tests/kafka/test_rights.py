@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import io
 import shutil
+import threading
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 from confluent_kafka.admin import AclOperation, AdminClient, ResourcePatternType, ResourceType
 from tests.support import consumers
 from tests.support import kafka_truth as truth
+from tests.support.change_feed import ChangeFeed
 from tests.support.command_line import quiet
+from tests.support.log_tasks import approve, busy, captured, sent_records
 from tests.support.made_changes import MadeChanges, put_change, table_name_row
 from tests.support.runs import Lab
 from tests.support.secured import CERTIFIED, SecuredBroker
@@ -22,9 +26,11 @@ from lakebackup.rules.kafka_properties import translate
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.kafka.admin.cluster import Denied
 from lakebackup_jobs.kafka.admin.rights import Rights
+from lakebackup_jobs.logs.capture import job as capture
+from lakebackup_jobs.logs.capture.flush import LogRequest
 from lakebackup_jobs.logs.control.verbs import LogTasks, start
 from lakebackup_jobs.logs.restore import job as restore_log
-from lakebackup_jobs.logs.task import TaskSettings
+from lakebackup_jobs.logs.task import LastError, TaskSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -386,3 +392,24 @@ def test_a_log_task_does_not_start_on_a_topic_that_it_may_not_read(
     with pytest.raises(Denied, match=f"topic {orders}: this user lacks the right Read and DescribeConfigs"):
         start(LogTasks(str(plain.folder), None, client), "shop", settings)
     assert plain.sql("SELECT * FROM log_tasks") == []
+
+
+def test_the_documented_rights_suffice_for_a_change_feed(plain: Lab, secured: SecuredBroker) -> None:
+    feed, topic = ChangeFeed(partitions=2), f"feed-{uuid4().hex[:8]}"
+    truth.create_topic(secured.bootstrap, topic, 2, retention_ms="-1")
+    busy(feed, feed.create_table("shop", "orders"), 20)
+    feed.send(secured.bootstrap, topic)
+    client = secured.add_user(topic, PASSWORD)
+    for operation in BACKUP:
+        secured.allow(topic, AclOperation[operation], topic)
+    plain.make_catalog()
+    settings = TaskSettings(
+        feed="br", bootstrap=secured.secured, topics=(topic,), endts=feed.last_ts, flush_every_s=0.2
+    )
+    start(LogTasks(str(plain.folder), None, client), "shop", settings)
+    approve(str(plain.folder), "shop", settings)
+    request = LogRequest(str(plain.folder), name="shop", settings=settings, kafka=client, tries=1)
+    capture.run(
+        request, stop=threading.Event(), spark=plain.spark, reporter=plain.reporter, last_error=LastError()
+    )
+    assert captured(str(plain.folder), "shop") == sent_records(feed)

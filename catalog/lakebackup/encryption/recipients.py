@@ -70,7 +70,7 @@ class _AgeRecipient(Recipient):
                 pyrage.ssh.Recipient.from_str(text) if fields else pyrage.x25519.Recipient.from_str(kind)
             )
         except pyrage.RecipientError:
-            raise UsageProblem(f"{text[:80]!r} is not a recipient.", hint=_RECIPIENT_HINT) from None
+            raise UsageProblem(_what_is_wrong(text), hint=_RECIPIENT_HINT) from None
         self.name = " ".join([kind, *fields[:1]])  # without the comment of an SSH key
 
     def _encrypt(self, content: bytes) -> bytes:
@@ -90,11 +90,22 @@ def recipient(text: str) -> Recipient:
     stripped = text.strip()
     if "SECRET-KEY-" in stripped.upper() or "PRIVATE KEY" in stripped:
         raise UsageProblem("A recipient is public, and this one is an identity.", hint=_RECIPIENT_HINT)
-    if stripped.startswith(_KMS) and len(stripped) > len(_KMS):
-        return _KmsRecipient(stripped)
     if not stripped:
         raise UsageProblem("A recipient is empty.", hint=_RECIPIENT_HINT)
+    if len(stripped.splitlines()) > 1:
+        raise UsageProblem("A recipient has several lines.", hint=_RECIPIENT_HINT)
+    if stripped.startswith(_KMS) and len(stripped) > len(_KMS):
+        return _KmsRecipient(stripped)
     return _AgeRecipient(stripped)
+
+
+def _what_is_wrong(text: str) -> str:
+    """Say why a text is not a recipient. One of no known kind may be a secret, so little is shown."""
+    if text.lower().startswith("age1"):
+        return f"{text[:80]!r} is not a recipient: a character is wrong or missing."
+    if text.startswith("ssh-"):
+        return f"{text[:80]!r} is not a recipient: it is not a complete public key of SSH."
+    return f"{text[:8] + '…'!r} is not a recipient: it begins with neither age1 nor ssh- nor {_KMS}."
 
 
 def wrap(data_key: DataKey, recipients: Iterable[Recipient]) -> list[WrappedKey]:

@@ -167,7 +167,7 @@ class S3Storage(Storage):
         Answers to HEAD have none, and do not even tell whether the bucket is missing.
         """
         if not self._bucket_exists:
-            with self._translate_errors("read", ""):
+            with self._translate_errors("list", ""):
                 client(self.options).list_objects_v2(Bucket=self._bucket, MaxKeys=1, Prefix=self._prefix)
             self._bucket_exists = True
 

@@ -41,6 +41,15 @@ if TYPE_CHECKING:
 
 _CREDENTIALS_HINT = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or the machine's role."
 _REGION_HINT = "Set the bucket's own region: AWS_REGION, or region of [s3]."
+# The action that a refused request needs. S3 also refuses to read a missing object without s3:ListBucket.
+_RIGHTS_HINTS = {
+    "delete": "Allow these credentials s3:DeleteObject there. Or a lock holds the object.",
+    "list": "Allow these credentials s3:ListBucket on the bucket.",
+    "read": "Allow these credentials s3:GetObject there and s3:ListBucket on the bucket, with a key "
+    "kms:Decrypt.",
+    "write": "Allow these credentials s3:PutObject there, with a lock s3:PutObjectRetention, with a key "
+    "kms:GenerateDataKey and kms:Decrypt.",
+}
 _HINTS = {
     "AccessDenied": "Allow these credentials s3:ListBucket, GetObject, PutObject, AbortMultipartUpload and "
     "DeleteObject, with a lock PutObjectRetention, with a key kms:GenerateDataKey and Decrypt. "
@@ -233,10 +242,12 @@ def refusal(
     has_text = bool(message) and not code.isdigit()
     code = _CODES_BY_STATUS.get(code, code)
     reason = f"{code} ({message})" if has_text else code
-    problem = NoPermission if code == "AccessDenied" else EnvironmentProblem
+    problem: type[EnvironmentProblem] = EnvironmentProblem
+    hint = _HINTS.get(
+        code, "Run the same command again. The server must support conditional puts (If-None-Match: *)."
+    )
+    if code == "AccessDenied":
+        problem, hint = NoPermission, _RIGHTS_HINTS.get(action, hint)
     return problem(
-        f"Cannot {action} {path or 'anything'} in {root_uri}: {server} answers {reason}.",
-        hint=_HINTS.get(
-            code, "Run the same command again. The server must support conditional puts (If-None-Match: *)."
-        ),
+        f"Cannot {action} {path or 'anything'} in {root_uri}: {server} answers {reason}.", hint=hint
     )

@@ -16,7 +16,8 @@ AUDITED = (
     "backup", "restore", "verify", "drill", "merge", "compact", "prune", "policy", "hold", "manage",
     "archive", "catalog break-lease", "catalog export", "catalog import", "catalog import-manifest",
     "catalog init", "catalog optimize", "catalog rebuild", "log start", "log pause", "log resume", "log stop",
-    "log run", "log restore", "log snapshot", "log merge", "log compact", "log truncate", "key rotate",
+    "log run", "log restore", "log snapshot", "log merge", "log compact", "log truncate", "key add",
+    "key remove", "key rotate",
 )  # fmt: skip
 # These record their changes themselves, and record nothing when they changed nothing.
 _RECORD_THEMSELVES = (
@@ -47,7 +48,8 @@ def record(call: AuditedCall, verb: str, error: Exception | None) -> None:
     """
     if not _matches(verb, AUDITED) or call.dry_run or isinstance(error, typer.TyperException):
         return
-    if call.own.get("delete") is False or call.own.get("run") is False:  # the verb only reports
+    # Without these flags a verb only reports, or changes a file of this machine.
+    if any(call.own.get(flag) is False for flag in ("delete", "run", "rotate")):
         return
     if error is None and _matches(verb, _RECORD_THEMSELVES):
         return

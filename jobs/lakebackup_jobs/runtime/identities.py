@@ -8,6 +8,7 @@ from pathlib import Path
 from lakebackup.config import EncryptionOptions
 from lakebackup.encryption.recipients import Identities, recipient
 from lakebackup.errors import UsageProblem
+from lakebackup_jobs.runtime.recipients_file import RecipientsFile
 from lakebackup_jobs.runtime.signing import passphrase_of
 
 #: The hint of an error about a missing identity.
@@ -81,7 +82,7 @@ def configured_recipients(options: EncryptionOptions) -> tuple[str, ...]:
     none, and for a file of them that cannot be read."""
     texts = [(text, "in recipients under [encryption]") for text in options.recipients]
     if options.recipients_file is not None:
-        texts += _lines(Path(options.recipients_file))
+        texts += RecipientsFile.read(Path(options.recipients_file)).located_texts()
     return tuple(dict.fromkeys(_name(*text) for text in texts))
 
 
@@ -90,26 +91,3 @@ def _name(text: str, location: str) -> str:
         return recipient(text).name
     except UsageProblem as error:
         raise UsageProblem(f"{error.message.rstrip('.')} ({location}).", hint=error.hint) from None
-
-
-def _lines(path: Path) -> list[tuple[str, str]]:
-    """The recipients of a file, each with where it stands."""
-    try:
-        lines = [line.strip() for line in path.read_text("utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UsageProblem(
-            f"The file of recipients {path} cannot be read: {reason}.",
-            hint="Check recipients_file under [encryption] of the settings.",
-        ) from None
-    names = [
-        (line, f"line {number} of {path}")
-        for number, line in enumerate(lines, start=1)
-        if line and not line.startswith("#")
-    ]
-    if not names:
-        raise UsageProblem(
-            f"The file of recipients {path} names none, so nothing would be encrypted.",
-            hint="Write one recipient a line, as age1…; or leave recipients_file out.",
-        )
-    return names

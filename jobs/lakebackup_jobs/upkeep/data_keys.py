@@ -66,10 +66,10 @@ def test(request: KeysRequest, *, reporter: Reporter, identities: Identities | N
 def rotate(request: KeysRequest, *, reporter: Reporter) -> dict[str, Any]:
     """Wrap each data key for the recipients of the request, and return how many are wrapped for them.
 
-    Data files and other repositories are not touched. A rotation that was interrupted has wrapped some keys,
-    which the identity may no longer open: they stay as they are. Raises UsageProblem (no identity, no
-    recipients), NotFound (no backup is encrypted), Busy, and Damaged, with the result, when keys cannot be
-    opened; all others are wrapped.
+    Data files and other repositories are not touched. A dry run only counts. A rotation that was interrupted
+    has wrapped some keys, which the identity may no longer open: they stay as they are. Raises UsageProblem
+    (no identity, no recipients), NotFound (no backup is encrypted), Busy, and Damaged, with the result, when
+    keys cannot be opened; all others are wrapped.
     """
     if not request.recipients:
         raise UsageProblem(
@@ -85,6 +85,8 @@ def rotate(request: KeysRequest, *, reporter: Reporter) -> dict[str, Any]:
             f"{len(all_rows) - len(rows)} data keys are in other repositories, and stay as they are"
         )
     identities = _identities()
+    if request.dry_run:
+        return {"keys": len(rows), "recipients": list(request.recipients), "dry_run": True}
     roots, recipients = reader.destinations(), set(request.recipients)
     is_own = not recipients.isdisjoint(identities.names)
 

@@ -320,7 +320,7 @@ class _Log(Trial):
         if self.row["kind"] == "full":
             folder = layout.full_folder(self.row["source"], self.row["backup_id"])
             root = self.reader.destinations().open(self.row["destination"])
-            relations = {"restored": self.relation(), "stored": _table(f"{root.uri}/{folder}")}
+            relations = {"restored": self.relation(), "stored": _table(f"{root.uri}/{folder}".rstrip("/"))}
             extra, missing = self._count(_EXTRA_ROWS, relations), self._count(_MISSING_ROWS, relations)
             return (
                 f"{extra} rows are not in the full, {missing} of the full are not there"

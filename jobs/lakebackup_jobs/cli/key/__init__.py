@@ -1,1 +1,1 @@
-"""Verbs for the keys of lakebackup, `key create`, `list`, `test` and `rotate`. One file for each verb."""
+"""Verbs for the keys and the recipients of lakebackup, `key create` and others. One file for each verb."""

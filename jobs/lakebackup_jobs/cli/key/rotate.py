@@ -8,7 +8,7 @@ from lakebackup_jobs.upkeep.data_keys import KeysRequest
 from lakebackup_jobs.upkeep.data_keys import rotate as rotate_keys
 
 
-@verb(options.REPO, options.ONE_SOURCE, options.LEASE)
+@verb(options.REPO, options.ONE_SOURCE, options.LEASE, options.DRY_RUN)
 def rotate(call: Call) -> None:
     """Wrap the data keys of all backups for the recipients of the settings, and for nobody else.
 

@@ -43,6 +43,8 @@ def _described(error: typer.TyperException, command: str, context: Any) -> tuple
     """The message for an error, and a hint."""
     text = error.format_message()
     if isinstance(error, NoSuchOption):
+        if "PRIVATE KEY" in error.option_name:  # in PEM form it begins like a flag, and is not shown
+            return f"`{command}` takes no private key.", "Name its file, or its public half."
         return f"`{command}` has no flag {error.option_name}.", _similar_flags(error.option_name, context)
     if isinstance(error, MissingParameter) and error.param is not None:
         return f"Missing {_name(error.param)}: {_meaning(error.param)}", ""

@@ -165,7 +165,7 @@ class Deletion:
         except NoPermission as error:
             raise NoPermission(
                 f"This account may not delete what {self.action} would: nothing was done. {error.message}",
-                hint="Use an account that may delete.",
+                hint=error.hint,
             ) from error
 
     def resume(self) -> tuple[int, Remaining]:

@@ -127,10 +127,16 @@ def store_shares(
         beyond_key=plan.parameters["beyond_key"],
         checksum=checksum,
         keys=keys,
-        full=f"{roots.uri(plan.full.destination)}/{layout.full_folder(plan.source, plan.full.backup_id)}"
-        if plan.full
-        else None,
+        full=_full_uri(plan, roots),
     )
+
+
+def _full_uri(plan: LogRestorePlan, roots: Roots) -> str | None:
+    """The URI of the full's table, without the slash at the end of a folder; None without a full."""
+    if plan.full is None:
+        return None
+    folder = layout.full_folder(plan.source, plan.full.backup_id)
+    return f"{roots.uri(plan.full.destination)}/{folder}".rstrip("/")
 
 
 def _shares(file: PlanFile, first: int, end: int, size: int) -> list[Share]:

@@ -452,8 +452,12 @@ def empty_recipient(repository: Repository) -> None:
 RECIPIENTS: list[tuple[Callable[[Repository], None], str, str]] = [
     (identity_as_recipient, "this one is an identity (in recipients under [encryption])", "never recipients"),
     (ssh_key_as_recipient, "this one is an identity (in recipients under [encryption])", "never recipients"),
-    (recipient_with_a_typo, "is not a recipient (in recipients under [encryption])", "age1…, ssh-ed25519 …"),
-    (recipient_that_is_cut_off, "is not a recipient (line 4 of {folder}/recipients)", "in full"),
+    (
+        recipient_with_a_typo,
+        "is not a recipient: a character is wrong or missing (in recipients under [encryption])",
+        "age1…, ssh-ed25519 …",
+    ),
+    (recipient_that_is_cut_off, "a character is wrong or missing (line 4 of {folder}/recipients)", "in full"),
     (identity_file_as_recipients_file, "this one is an identity (line 2 of ", "never recipients"),
     (missing_recipients_file, "{folder}/gone cannot be read: No such file", "Check recipients_file under"),
     (empty_recipients_file, "{folder}/recipients names none", "Write one recipient a line"),

@@ -177,6 +177,8 @@ def tested_keys(values: Mapping[str, Any]) -> Summary:
 def rotated_keys(values: Mapping[str, Any]) -> Summary:
     """A rotation of the recipients of data keys."""
     keys, recipients = counted(values["keys"], "data key"), ", ".join(values["recipients"])
+    if values.get("dry_run"):
+        return Summary([f"Would wrap {keys} for {recipients}.", "Nothing was written."])
     sentence = f"Wrapped {values['wrapped']} of {keys} for {recipients}{duration(values.get('seconds'))}."
     return Summary([sentence], Table(values["problems"], _KEY_PROBLEMS))
 
