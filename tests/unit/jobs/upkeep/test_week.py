@@ -194,4 +194,5 @@ def test_status_metrics_and_report_agree_for_a_week(
         row for row in week.backups.reader().rows("list_status", source=None) if row["source"] == "orders"
     )
     assert row["last_drill"] is not None
-    assert HOUR <= row["drill_age_ms"] < 2 * HOUR
+    # In a long run, the module was imported hours before this test.
+    assert HOUR <= row["drill_age_ms"] <= HOUR + time.time_ns() // 1_000_000 - NOW_MS
