@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
     from tests.support.command_line import Commands
+    from tests.support.encrypted import Host, KeyPair
     from tests.support.graph_lab import GraphLab
     from tests.support.postgres import Postgres
     from tests.support.runs import Lab
@@ -161,6 +162,31 @@ def cli(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> Commands:
     from tests.support.command_line import Commands
 
     return Commands(capsys, spark)
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Commands:
+    """Commands on a repository of the test's own, which find no Java."""
+    from tests.support.command_line import Commands
+
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("LAKEBACKUP_REPO", str(tmp_path / "backups"))
+    return Commands(capsys)
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Host:
+    """The machine of the test's commands, without recipients and identities."""
+    from tests.support.encrypted import Host
+
+    return Host(monkeypatch, tmp_path / "keys")
+
+
+@pytest.fixture
+def keys(host: Host) -> KeyPair:
+    """An identity, and its recipient."""
+    return host.key_pair("restore.identity")
 
 
 @pytest.fixture

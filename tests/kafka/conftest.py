@@ -9,22 +9,12 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import SparkSession
 from tests.support import kafka_truth as truth
-from tests.support.command_line import Commands
 from tests.support.faults import rows_of
 from tests.support.runs import Lab
 from tests.support.secured import SecuredBroker
 from tests.support.social import Social
 
 from lakebackup_jobs.demo.broker import Broker
-
-
-@pytest.fixture
-def commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Commands:
-    """Commands on a repository of the test's own, which find no Java."""
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setenv("LAKEBACKUP_REPO", str(tmp_path / "backups"))
-    return Commands(capsys)
 
 
 @pytest.fixture

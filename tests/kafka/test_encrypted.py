@@ -38,16 +38,6 @@ LATER = [
 
 
 @pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Host:
-    return Host(monkeypatch, tmp_path / "keys")
-
-
-@pytest.fixture
-def keys(host: Host) -> KeyPair:
-    return host.key_pair("restore.identity")
-
-
-@pytest.fixture
 def orders(broker: Broker, topic: Callable[..., str]) -> str:
     """A topic with RECORDS in its two partitions."""
     name = topic("orders", partitions=2)

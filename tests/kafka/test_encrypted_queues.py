@@ -28,16 +28,6 @@ CONFIG, SNAPSHOT = "password: hush-config\n", b"hush-snapshot" * 100
 
 
 @pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Host:
-    return Host(monkeypatch, tmp_path / "keys")
-
-
-@pytest.fixture
-def keys(host: Host) -> KeyPair:
-    return host.key_pair("restore.identity")
-
-
-@pytest.fixture
 def engine(social: Social) -> Social:
     """An engine whose files and first messages a thief would like."""
     social.config.write_text(CONFIG)

@@ -32,16 +32,6 @@ SECRETS = (b"secret-key", b"secret-value")
 
 
 @pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Host:
-    return Host(monkeypatch, tmp_path / "keys")
-
-
-@pytest.fixture
-def keys(host: Host) -> KeyPair:
-    return host.key_pair("identity")
-
-
-@pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LAKEBACKUP_REPO", str(tmp_path / "backups"))
     return tmp_path / "backups"

@@ -30,24 +30,6 @@ SECRET = b"secret row of a customer; "
 FIRST_MS = 1_700_000_000_000
 
 
-@pytest.fixture
-def commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Commands:
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setenv("LAKEBACKUP_REPO", str(tmp_path / "backups"))
-    return Commands(capsys)
-
-
-@pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Host:
-    return Host(monkeypatch, tmp_path / "keys")
-
-
-@pytest.fixture
-def keys(host: Host) -> KeyPair:
-    return host.key_pair("restore.identity")
-
-
 class Database:
     """A folder that is backed up, in a repository of its own."""
 

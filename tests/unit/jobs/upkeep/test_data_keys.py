@@ -39,24 +39,6 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
-@pytest.fixture
-def commands(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Commands:
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setenv("LAKEBACKUP_REPO", str(tmp_path / "backups"))
-    return Commands(capsys)
-
-
-@pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Host:
-    return Host(monkeypatch, tmp_path / "keys")
-
-
-@pytest.fixture
-def keys(host: Host) -> KeyPair:
-    return host.key_pair("old.identity")
-
-
 def contents(folder: Path) -> dict[str, bytes]:
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
