@@ -53,6 +53,9 @@ def test_a_log_is_captured_with_public_keys_and_restored_with_an_identity(
     host.has(keys.recipient, identity_file=keys.file)
     assert cli.result("verify", "--decode")["damaged"] == 0  # and this process has the identity now
     assert restored(lab, tmp_path / "before") == rows
+    host.has(identity_file=keys.file)
+    assert "what replaces them would not be" in cli.fails(5, "log", "compact", "lab")
+    host.has(keys.recipient, identity_file=keys.file)
     compaction = cli.result("log", "compact", "lab")
     condition = f"backup_id = '{compaction['backup_id']}' AND role = 'data'"
     paths = [lab.folder / row["path"] for row in lab.sql(f"SELECT path FROM files WHERE {condition}")]

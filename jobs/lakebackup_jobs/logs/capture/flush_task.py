@@ -177,9 +177,10 @@ class _Attempt:
         return LogFileWriter(location, scratch, job.codec)
 
     def _publish(self, writer: LogFileWriter) -> None:
-        job = self._job
-        key = None if writer.file_key.is_meta else job.key
-        self._files.append(writer.publish(self._storage, key or (None if job.key else job.cipher)))
+        job, encryption = self._job, self._job.key or self._job.cipher
+        if job.key is not None and writer.file_key.is_meta:
+            encryption = None
+        self._files.append(writer.publish(self._storage, encryption))
 
     def _rows(self) -> list[DataFile]:
         """The rows of the files, with the resolved ts of their regions; writes the report for the fold."""

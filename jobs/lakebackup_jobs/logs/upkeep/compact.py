@@ -31,7 +31,7 @@ from lakebackup.store.data_keys import RunEncryption
 from lakebackup.store.manifest import Manifest
 from lakebackup.store.plan_file import PlanFile
 from lakebackup.store.reader import CatalogReader
-from lakebackup_jobs.lifecycle.keyring import open_roots
+from lakebackup_jobs.lifecycle.keyring import open_replaced, open_roots
 from lakebackup_jobs.lifecycle.parts import parts_of
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import Life
@@ -83,7 +83,8 @@ def run(
     """Compact the log; returns the summary.
 
     Raises NotFound (no such log), Damaged (a file differs from the catalog; nothing was written), Busy
-    (another run deletes files of the log), UsageProblem (keys) and EnvironmentProblem.
+    (another run deletes files of the log), Refused (encrypted files would be replaced by files in clear),
+    UsageProblem (keys) and EnvironmentProblem.
     """
     layout.check_source(request.name)
     reader = current_catalog(request.destination, request.catalog)
@@ -128,6 +129,10 @@ class LogCompaction(Derived):
         encrypted = bool(planned["encrypted"]) if request.encrypt is None else request.encrypt
         is_by_key_file = encrypted and self.encryption is None
         shares, _ = require_plan(work.storage, self.folder(draft))
+        if request.encrypt is None:
+            roots = open_replaced(work.reader(), shares.file, self.encryption)
+        else:
+            roots = open_roots(work.reader(), shares.file)
         write = WriteLog(
             **parts_of(work, draft, encryption=self.encryption),
             ts_domain=self.plan.ts_domain,
@@ -135,7 +140,7 @@ class LogCompaction(Derived):
             cipher=keys_of(work.source, request.keys_file).cipher if is_by_key_file else None,
             most_raw=request.most_raw,
         )
-        read = ReadLog(shares, open_roots(work.reader(), shares.file), self.keys)
+        read = ReadLog(shares, roots, self.keys)
         work.reporter.start(planned["entries"], planned["bytes"], "compact", "events")
         records = read.over(work.spark, shares.numbers, RECORDS)
         sorted_ = records.repartitionByRange(len(shares.tasks), *(sf.col(name) for name in ORDER))
