@@ -11,6 +11,7 @@ from pathlib import Path
 
 from lakebackup.encryption.recipients import recipient
 from lakebackup.errors import EnvironmentProblem, UsageProblem
+from lakebackup.storage.private import require_own
 
 _NEW_MODE = 0o644
 
@@ -24,7 +25,11 @@ class RecipientsFile:
 
     @classmethod
     def read(cls, path: Path, *, may_be_missing: bool = False) -> RecipientsFile:
-        """Read a file. Raises UsageProblem when that fails; `may_be_missing`: a missing one has no lines."""
+        """Read a file. `may_be_missing`: a missing one has no lines.
+
+        Raises UsageProblem when that fails, and Refused when others may write it: they could add readers.
+        """
+        require_own(path, "The file of recipients")
         try:
             text = path.read_text("utf-8")
             return cls(path, tuple(text.removesuffix("\n").split("\n")) if text else ())

@@ -78,6 +78,12 @@ def test_a_dry_run_writes_nothing(machine: Machine) -> None:
     assert machine.file.read_text() == machine.content
 
 
+def test_a_file_that_others_may_write_is_refused(machine: Machine) -> None:
+    machine.file.chmod(0o666)
+    assert "Others may write the file of recipients" in machine.commands.fails(5, "key", "add", NAMES[0])
+    assert machine.file.read_text() == machine.content
+
+
 def test_the_file_of_a_link_is_replaced(machine: Machine) -> None:
     real_file = machine.file.rename(machine.file.with_name("real"))
     machine.file.symlink_to(real_file)
