@@ -62,7 +62,7 @@ LINES: Lines = {
         "archive import": ("archive import {archive} --source shop{run}",),
     },
 }
-OFTEN = {"list", "sql", "restore snapshot", "backup snapshot"}
+OFTEN = {"list", "sql", "restore snapshot"}
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ def change(tree: Path, day: int) -> None:
     (tree / f"day{day - 2}").unlink(missing_ok=True)
 
 
+@pytest.mark.long
 def test_an_identity_on_another_host_restores_each_kept_day(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
