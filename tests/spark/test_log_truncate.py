@@ -24,7 +24,6 @@ from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store import tombstones
 from lakebackup.store.lease import Lease
-from lakebackup.store.plan_file import write_plan_file
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.logs.upkeep import truncate as truncate_job
@@ -203,9 +202,9 @@ def test_the_proof_stops_a_truncate_of_needed_files(
         plan = plan_of(request, reader)
         predicate = f"source = 'shop' AND cf = 'default' AND backup_id = '{backup_id(2)}'"
         (file,) = select_rows(root, f"SELECT * FROM files WHERE {predicate}")
-        rows = [*plan.file.table().to_pylist(), {"reason": "until", **file}]
-        table = pa.Table.from_pylist(rows, plan.file.schema())
-        return replace(plan, file=write_plan_file([table.to_reader()]))
+        row = {"reason": "until", **file}
+        rows = [*plan.metas.to_pylist(), {name: row[name] for name in plan.metas.schema.names}]
+        return replace(plan, metas=pa.Table.from_pylist(rows, plan.metas.schema))
 
     monkeypatch.setattr(truncate_job, "_plan", plan_needed_file)
     files_before = files(root)

@@ -271,8 +271,9 @@ def test_no_view_offers_a_backup_that_verify_found_damaged(tree: Tree) -> None:
     write_file(tree.folder / "img", b"a" * 1000)
     tree.backup()
     (object_,) = (tree.root / "db" / "snapshots").rglob("img.zst")
+    content = object_.read_bytes()
     object_.chmod(0o600)
-    object_.write_bytes(b"x" * 1000)
+    object_.write_bytes(b"x" * len(content))
 
     def offered() -> list[list[dict[str, Any]]]:
         return [
@@ -287,6 +288,6 @@ def test_no_view_offers_a_backup_that_verify_found_damaged(tree: Tree) -> None:
     verify(VerifyRequest(destination=str(tree.root)), reporter=Reporter(io.StringIO(), tree.warnings))
     assert [len(rows) for rows in offered()] == [0] * 5
     # After the object is put back and verified, the backup is intact again.
-    object_.write_bytes(b"a" * 1000)
+    object_.write_bytes(content)
     verify(VerifyRequest(destination=str(tree.root)), reporter=Reporter(io.StringIO(), tree.warnings))
     assert [len(rows) for rows in offered()] == [1] * 5
