@@ -247,6 +247,11 @@ class EncryptionOptions(BaseModel):
     passphrase: Passphrase = Field(default=None, description="passphrase of the identity")
     passphrase_file: Location = Field(default=None, description="file of the passphrase, instead of it")
 
+    @property
+    def has_recipients(self) -> bool:
+        """Whether new backups are encrypted for recipients. Reads no file."""
+        return bool(self.recipients) or self.recipients_file is not None
+
 
 class ApprovedOptions(BaseModel):
     """The settings `[approved]`: what rows of a catalog may make this machine do. A person approves all else

@@ -37,7 +37,6 @@ from lakebackup_jobs.query.parameters import bind
 from lakebackup_jobs.query.plan import Plan
 from lakebackup_jobs.query.python_words import in_python_words, require_known, translated
 from lakebackup_jobs.runtime import identities, signing
-from lakebackup_jobs.runtime.identities import configured_recipients
 from lakebackup_jobs.runtime.session import in_utc
 from lakebackup_jobs.topics.restore import run
 
@@ -421,7 +420,7 @@ def use(settings: Settings) -> None:
             delete_in=frozenset(map(normalized, approved.delete_in)),
             servers=frozenset([*approved.servers, *([servers] if servers else [])]),
             commands=approved.commands,
-            encrypts=settings.log.keys_file is not None and not configured_recipients(settings.encryption),
+            encrypts=settings.log.keys_file is not None and not settings.encryption.has_recipients,
         )
     )
 

@@ -72,17 +72,9 @@ def made(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
 def repository(made: tuple[Path, KeyPair], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Repository:
     folder, keys = made
     shutil.copytree(folder, tmp_path / "backups")
-    monkeypatch.setenv("LAKEBACKUP_REPO", str(tmp_path / "backups"))
     host = Host(monkeypatch, tmp_path / "keys")
     host.has(identity_file=keys.file)
     return Repository(tmp_path / "backups", host, keys)
-
-
-@pytest.fixture
-def commands(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Commands:
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", "")
-    return Commands(capsys)
 
 
 def no_identity(repository: Repository) -> None:

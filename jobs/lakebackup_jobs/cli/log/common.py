@@ -12,7 +12,6 @@ from lakebackup_jobs.cli.verb import Call
 from lakebackup_jobs.lifecycle.progress import event_line
 from lakebackup_jobs.logs.control.status import lines
 from lakebackup_jobs.logs.control.verbs import Failed, LogTasks
-from lakebackup_jobs.runtime.identities import configured_recipients
 from lakebackup_jobs.runtime.terminal_text import visible_lines
 
 NAME = argument("NAME", "The task.", ..., autocompletion=completion.sources)
@@ -35,7 +34,7 @@ def place_of(call: Call, *, run: bool = False, metrics_port: int | None = None) 
         dict(settings.kafka),
         options if run else None,
         settings.log.keys_file,
-        bool(configured_recipients(settings.encryption)),
+        settings.encryption.has_recipients,
     )
 
 
