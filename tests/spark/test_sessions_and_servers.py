@@ -319,6 +319,9 @@ def test_a_notebook_queries_through_spark_connect(repository: Path, empty_catalo
     assert process.stdout.split() == ["look", "0", "see", "look"], process.stderr
 
 
+_WRONG_TYPE = """[INVALID_CONF_VALUE.TYPE_MISMATCH] The value 'x' in the config "{}" """
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("flags", "text"),
@@ -327,8 +330,11 @@ def test_a_notebook_queries_through_spark_connect(repository: Path, empty_catalo
         (["--master", "local[x]"], "Could not parse Master URL: 'local[x]'"),
         (["--master", "spark://127.0.0.1:1"], "its master does not answer"),
         (["--spark-conf", "spark.driver.memory=abc"], "Invalid maximum heap size"),
-        (["--spark-conf", "spark.sql.shuffle.partitions=x"], "spark.sql.shuffle.partitions should be int"),
-        (["--spark-conf", "spark.task.cpus=x"], "spark.task.cpus should be int, but was x"),
+        (
+            ["--spark-conf", "spark.sql.shuffle.partitions=x"],
+            _WRONG_TYPE.format("spark.sql.shuffle.partitions"),
+        ),
+        (["--spark-conf", "spark.task.cpus=x"], _WRONG_TYPE.format("spark.task.cpus")),
     ],
 )
 def test_invalid_spark_settings_are_reported(flags: list[str], text: str, repository: Path) -> None:

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as Spark's own documentation has it)
 
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, UsageProblem
-from lakebackup.recovery import imports
+from lakebackup.recovery import audit_entries, imports
 from lakebackup.rows.backups import Backup, KeyRecipient
 from lakebackup.rows.base import SNAPSHOT, State
 from lakebackup.rows.digest import LANE_DIGITS, LANES, Digest
@@ -35,10 +35,11 @@ from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.storage import Storage
 from lakebackup.store import data_keys, signatures, translations
 from lakebackup.store import manifest as sidecar
+from lakebackup.store.audit_log import ROWS_IN_AUDIT
 from lakebackup.store.delta_append import LISTED, LISTED_BY, TornListings
 from lakebackup.store.roots import FORMAT, destination_id
 from lakebackup.store.tombstones import RemovalReader, prune_ids, read_prune
-from lakebackup.store.writer import FOLDED, ROWS_IN_AUDIT, CatalogWriter
+from lakebackup.store.writer import FOLDED, CatalogWriter
 
 #: The audit log's action for a backup that a rebuild had to leave out.
 SKIPPED_ACTION = "rebuild left out"
@@ -218,13 +219,14 @@ class _Rebuild:
         """Append the audit log's rows, and note the newest state that it gives to each backup."""
         if next(self.storage.list(f"{layout.AUDIT_FOLDER}/"), None) is None:
             return
-        folder = f"{self.storage.uri}/{layout.AUDIT_FOLDER}"
-        audit_log = self.spark.read.schema(spark_columns("audit")).json(folder)
+        entries = audit_entries.read(self.spark, self.storage, self.keys)
+        self.result.problems += entries.problems
+        rows = entries.rows
         # Entries that earlier versions wrote lack the columns that were added later.
-        valid_entries = audit_log.dropna(subset=["at", "actor", "action", "subject", "detail"])
+        valid_entries = rows.dropna(subset=["at", "actor", "action", "subject", "detail"])
         actions = {row["action"]: row["count"] for row in valid_entries.groupBy("action").count().collect()}
         self.result.audit = sum(actions.values())
-        torn = audit_log.count() - self.result.audit
+        torn = rows.count() - self.result.audit
         if torn:
             self.result.problems.append(f"{layout.AUDIT_FOLDER}/: {torn} entries cannot be read.")
         self.writer.append_frame("audit", valid_entries.coalesce(1))
@@ -238,14 +240,14 @@ class _Rebuild:
                 # The entry of a command of that name holds the command's request, not a row.
                 is_row = (F.col("action") == action) & F.get_json_object("detail", "$.request").isNull()
                 parsed = F.from_json("detail", spark_columns(table)).alias("row")
-                entries = valid_entries.where(is_row).select(parsed).select("row.*")
+                parsed_rows = valid_entries.where(is_row).select(parsed).select("row.*")
                 required = [field.name for field in ARROW_SCHEMAS[table] if not field.nullable]
-                rows = entries.dropna(subset=required)
-                if unreadable := entries.count() - rows.count():
+                table_rows = parsed_rows.dropna(subset=required)
+                if unreadable := parsed_rows.count() - table_rows.count():
                     self.result.problems.append(
                         f"{layout.AUDIT_FOLDER}/: entries that are no rows of {table}: {unreadable}."
                     )
-                self.writer.append_frame(table, rows.coalesce(1))
+                self.writer.append_frame(table, table_rows.coalesce(1))
 
     def _manifests(self) -> Iterator[sidecar.Manifest]:
         """Every manifest that can be read, by source and time.
@@ -443,6 +445,9 @@ class _Rebuild:
         return replace(backup, state=state)
 
     def _marked(self, backup: Backup, marker: str) -> bool:
+        if self.keys is not None:
+            # Anybody can write or delete a marker. A backup is signed when it exists, and so is its deletion.
+            return marker == "complete" or backup.backup_id in self.pruned_ids
         path = f"{layout.backup_folder(backup.source, backup.backup_id)}{marker}"
         return self.storage.exists(path)
 

@@ -186,9 +186,6 @@ merge_path = _in_source("merge.json")
 compact_path = _in_source("compact.json")
 #: Spark's checkpoint of a continuous backup.
 follow_folder = _in_source("follow/")
-#: The chain of signatures, a link an object; and the number of its newest link, as a hint.
-signatures_folder = _in_source("signatures/")
-newest_signature_path = _in_source("newest-signature.json")
 
 #: The folders with the objects that describe backups. A backup's `manifest.json` is the index of them.
 backups_folder = _in_source("backups/")
@@ -387,9 +384,23 @@ def removals_path(prune_id: str, task: int, attempt: str) -> str:
     return f"{prune_folder(prune_id)}removals-{task:06d}-{attempt}.jsonl"
 
 
+def signatures_folder(source: str) -> str:
+    """The chain of signatures of a source, or of the audit log (`AUDIT_FOLDER`), a link an object."""
+    return f"{_signed_folder(source)}signatures/"
+
+
 def signature_path(source: str, number: int) -> str:
     """A link of the chain of signatures."""
     return f"{signatures_folder(source)}{number:010d}.json"
+
+
+def newest_signature_path(source: str) -> str:
+    """The number of the newest link of a chain, as a hint."""
+    return f"{_signed_folder(source)}newest-signature.json"
+
+
+def _signed_folder(source: str) -> str:
+    return f"{AUDIT_FOLDER}/" if source == AUDIT_FOLDER else source_folder(source)
 
 
 def import_folder(import_id: str) -> str:

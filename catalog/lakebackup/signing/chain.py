@@ -1,10 +1,13 @@
-"""The chain of signatures of a source: a signed link for each backup and each deletion, and how to check it.
+"""Chains of signatures, and how to check them: one of each source, and one of the audit log.
 
-A link names an object by path, size and SHA-256: the manifest of a backup, or the record of a deletion. Of a
-backup it also has the root of the Merkle tree of the rows of all files. These have the SHA-256 of each file,
-so the signature covers all of a backup. Each link also has the SHA-256 of the link before it, so nobody can
-insert or exchange a link unnoticed, or remove one, except the newest. A `Checkpoint`, written elsewhere,
-shows that the newest ones were removed.
+The chain of a source has a signed link for each backup and each deletion. A link names an object by path,
+size and SHA-256: the manifest of a backup, or the record of a deletion. Of a backup it also has the root of
+the Merkle tree of the rows of all files. These have the SHA-256 of each file, so the signature covers all of
+the backup. Each link also has the SHA-256 of the link before it, so nobody can insert or exchange a link
+unnoticed, or remove one, except the newest. A `Checkpoint`, written elsewhere, shows that the newest ones
+were removed.
+
+A link of the audit log has the entries themselves, so an entry and its signature are written at once.
 
 Each link is the payload of an envelope (see `envelope`), in an object of its own.
 """
@@ -15,7 +18,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 from annotated_types import Ge
 from pydantic import StringConstraints, TypeAdapter, ValidationError
@@ -33,7 +36,6 @@ from lakebackup.signing.faults import (
 )
 from lakebackup.signing.keys import PublicKey, SigningKey, TrustedKeys, short_id
 
-PAYLOAD_TYPE = "application/vnd.lakebackup.link+json"
 _CHECKPOINT_FORMAT = 1
 _HINT = "Compare the repository with another copy, and find out who could write to it."
 
@@ -42,27 +44,18 @@ Kind = Literal["backup", "deletion"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
-    """A link of a chain.
+class ChainLink:
+    """What every link of a chain has.
 
-    `number`: 1 for the first link of a source. `previous`: the digest of the link before it; None for the
-    first. `subject`: the id of the backup or of the deletion. `path`, `size` in bytes, `sha256`: the object
-    that is signed. `rows`, `rows_root`: the number of the backup's files, and the root of the Merkle tree of
-    their rows as they are stored; of a deletion, those of no rows. `signed_at`: microseconds since 1970 UTC,
-    by the signer's clock.
+    `source`: whose chain it is. `number`: 1 for its first link. `previous`: the digest of the link before it;
+    None for the first.
     """
+
+    PAYLOAD_TYPE: ClassVar[str]
 
     source: str
     number: Annotated[int, Ge(1)]
     previous: Sha256 | None
-    kind: Kind
-    subject: str
-    path: str
-    size: Annotated[int, Ge(0)]
-    sha256: Sha256
-    rows: Annotated[int, Ge(0)]
-    rows_root: Sha256
-    signed_at: int
 
     @property
     def payload(self) -> bytes:
@@ -75,39 +68,83 @@ class Link:
         return hashlib.sha256(self.payload).hexdigest()
 
 
-_LINK = TypeAdapter(Link)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link(ChainLink):
+    """A link of the chain of a source.
+
+    `subject`: the id of the backup or of the deletion. `path`, `size` in bytes, `sha256`: the object that is
+    signed. `rows`, `rows_root`: the number of the backup's files, and the root of the Merkle tree of their
+    rows as they are stored; of a deletion, those of no rows. `signed_at`: microseconds since 1970 UTC, by the
+    signer's clock.
+    """
+
+    PAYLOAD_TYPE: ClassVar[str] = "application/vnd.lakebackup.link+json"
+
+    kind: Kind
+    subject: str
+    path: str
+    size: Annotated[int, Ge(0)]
+    sha256: Sha256
+    rows: Annotated[int, Ge(0)]
+    rows_root: Sha256
+    signed_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditLink(ChainLink):
+    """A link of the chain of the audit log: entries that one action has left.
+
+    `name`: that of the entries; if an action is repeated, the newest link of a name counts. `entries`: rows
+    of the table `audit`. `signed_at`: microseconds since 1970 UTC, by the signer's clock.
+    """
+
+    PAYLOAD_TYPE: ClassVar[str] = "application/vnd.lakebackup.audit+json"
+
+    name: str
+    entries: tuple[dict[str, Any], ...]
+    signed_at: int
+
+
+L = TypeVar("L", bound=ChainLink)
+
+
+_ADAPTERS: Mapping[type[ChainLink], TypeAdapter[Any]] = {
+    kind: TypeAdapter(kind) for kind in (Link, AuditLink)
+}
 
 
 @dataclass(frozen=True, slots=True)
-class SignedLink:
+class SignedLink(Generic[L]):
     """A link of a chain, and the key that signed it."""
 
-    link: Link
+    link: L
     signer: PublicKey
 
 
-def sign(link: Link, key: SigningKey) -> bytes:
+def sign(link: ChainLink, key: SigningKey) -> bytes:
     """Return the content of the object of a link."""
-    return seal(PAYLOAD_TYPE, link.payload, key).to_bytes()
+    return seal(link.PAYLOAD_TYPE, link.payload, key).to_bytes()
 
 
-def parse(content: bytes) -> tuple[Link, Envelope]:
+def parse(kind: type[L], content: bytes) -> tuple[L, Envelope]:
     """Parse the content of the object of a link, whoever signed it. Raises Malformed."""
     envelope = read(content)
-    link = typed_json(_LINK, envelope.payload, "The payload", "a link", hint=_HINT)
+    link: L = typed_json(_ADAPTERS[kind], envelope.payload, "The payload", "a link", hint=_HINT)
     if link.payload != envelope.payload:
         raise Malformed("The payload is not as a link is written.", hint=_HINT)
     return link, envelope
 
 
-def check(source: str, objects: Iterable[tuple[int, bytes]], keys: TrustedKeys) -> Iterator[SignedLink]:
-    """Yield the links of a source, and raise the first fault of its chain.
+def check(
+    kind: type[L], source: str, objects: Iterable[tuple[int, bytes]], keys: TrustedKeys
+) -> Iterator[SignedLink[L]]:
+    """Yield the links of a chain, and raise its first fault.
 
-    `objects`: the number in each object's name, and its content, in the order of the numbers. A link of a
-    retired key counts if one of an active key follows: its signer vouches for what was there before. Raises
-    Untrusted, of the kind that says what is wrong, with the number of the link.
+    `source`: whose chain it is. `objects`: the number in each object's name, and its content, in the order of
+    the numbers. A link of a retired key counts if one of an active key follows: its signer vouches for what
+    was there before. Raises Untrusted, of the kind that says what is wrong, with the number of the link.
     """
-    last: SignedLink | None = None
+    last: SignedLink[L] | None = None
     for number, content in objects:
         expected = last.link.number + 1 if last else 1
         if number != expected:
@@ -115,7 +152,7 @@ def check(source: str, objects: Iterable[tuple[int, bytes]], keys: TrustedKeys) 
                 f"{source}: link {expected} is missing, and there is a link {number}.", hint=_HINT
             )
         try:
-            last = _checked(source, number, content, keys, last)
+            last = _checked(kind, source, number, content, keys, last)
         except Untrusted as fault:
             raise type(fault)(f"{source}, link {number}: {fault.message}", hint=fault.hint) from None
         yield last
@@ -128,10 +165,15 @@ def check(source: str, objects: Iterable[tuple[int, bytes]], keys: TrustedKeys) 
 
 
 def _checked(
-    source: str, number: int, content: bytes, keys: TrustedKeys, last: SignedLink | None
-) -> SignedLink:
-    link, envelope = parse(content)
-    signer = verify(envelope, PAYLOAD_TYPE, TrustedKeys({**keys.retired, **keys.active}, {}))
+    kind: type[L],
+    source: str,
+    number: int,
+    content: bytes,
+    keys: TrustedKeys,
+    last: SignedLink[L] | None,
+) -> SignedLink[L]:
+    link, envelope = parse(kind, content)
+    signer = verify(envelope, kind.PAYLOAD_TYPE, TrustedKeys({**keys.retired, **keys.active}, {}))
     if (link.source, link.number) != (source, number):
         raise WrongOrder(f"It is link {link.number} of {link.source}.", hint=_HINT)
     if link.previous != (last.link.digest if last else None):

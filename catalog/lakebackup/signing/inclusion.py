@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge
 from pydantic import JsonValue, TypeAdapter
 
-from lakebackup.signing.chain import PAYLOAD_TYPE, Link, Sha256, parse
+from lakebackup.signing.chain import Link, Sha256, parse
 from lakebackup.signing.envelope import strict_json, typed_json, verify
 from lakebackup.signing.faults import Malformed, WrongProof
 from lakebackup.signing.keys import PublicKey, TrustedKeys
@@ -67,8 +67,8 @@ def is_proof(content: bytes) -> bool:
 def check(content: bytes, keys: TrustedKeys) -> Inclusion:
     """Check the content of the file of a proof. Raises Malformed, WrongProof, and as `envelope.verify`."""
     file = typed_json(_FILE, content, "The file", "a proof")
-    link, envelope = parse(json.dumps(file.link).encode())
-    signer = verify(envelope, PAYLOAD_TYPE, keys)
+    link, envelope = parse(Link, json.dumps(file.link).encode())
+    signer = verify(envelope, Link.PAYLOAD_TYPE, keys)
     hashes = [bytes.fromhex(sibling) for sibling in file.hashes]
     if proved_root(file.row.encode(), file.index, link.rows, hashes) != link.rows_root:
         raise WrongProof("The hashes do not lead from this row to the root that was signed.", hint=_HINT)

@@ -1,4 +1,4 @@
-"""The command that this process runs, for the entries that it writes to the audit log."""
+"""What entries of the audit log need of this process: the command that it runs, and its signing key."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import os
 import re
 import shlex
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from lakebackup.config import MASK, is_secret
 from lakebackup.rows.upkeep import Audit
+
+if TYPE_CHECKING:
+    from lakebackup.signing.keys import SigningKey
 
 #: The outcome of a command that succeeded.
 OK = "ok"
@@ -31,17 +35,29 @@ class Caller:
         """The command line without secrets, or None when a program calls."""
         return shlex.join(["lakebackup", *without_secrets(self.words)])[:_MAX_CHARS] if self.words else None
 
-    def sign(self, entry: Audit) -> Audit:
+    def completed(self, entry: Audit) -> Audit:
         """Returns the entry with this machine's name and the command."""
         return replace(entry, host=socket.gethostname(), command=self.command)
 
 
 _callers = [Caller()]
+_load_key: Callable[[], SigningKey | None] | None = None
 
 
 def current() -> Caller:
     """The present caller; the same in all threads."""
     return _callers[-1]
+
+
+def sign_with(load_key: Callable[[], SigningKey | None]) -> None:
+    """Sign the audit entries of this process from now on with the key that a function loads, if any."""
+    global _load_key
+    _load_key = load_key
+
+
+def signing_key() -> SigningKey | None:
+    """The key that signs audit entries; None if there is none. Raises what the function raises."""
+    return _load_key() if _load_key else None
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.rows.base import State
-from lakebackup.rows.tables import TABLES
+from lakebackup.rows.tables import ARROW_SCHEMAS, TABLES
 from lakebackup.rules import layout
 from lakebackup.rules.suggestions import did_you_mean
 from lakebackup.sql_engine import (
@@ -329,6 +329,12 @@ class CatalogReader(Catalog):
             [states.get(backup_id, state) for backup_id, state in stored_states], rows["state"].type
         )
         return self.with_rows(FIRST, rows.set_column(rows.schema.get_field_index("state"), "state", state))
+
+    def table(self, name: str) -> pa.Table:
+        """All rows of a table of the catalog that never has many; none if an older catalog lacks the
+        table."""
+        opened = self._duck.open(f"{RAW}{name}")
+        return rows_of(f"{self.catalog_uri}/{name}", opened) if opened else ARROW_SCHEMAS[name].empty_table()
 
     def columns(self, relation: str) -> list[str]:
         """The columns of a name that stands for other rows in this reader."""

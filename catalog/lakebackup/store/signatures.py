@@ -1,4 +1,4 @@
-"""The chains of signatures in a repository: one object a link, beside the backups of their source."""
+"""The chains of signatures in a repository: one object a link, in the folder of their source."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from lakebackup.errors import Damaged, NotFound
 from lakebackup.rules import layout
 from lakebackup.rules.stored_json import NO_JSON
 from lakebackup.signing import chain, merkle
-from lakebackup.signing.chain import Kind, Link
+from lakebackup.signing.chain import Kind, L, Link
+from lakebackup.signing.envelope import Envelope
 from lakebackup.signing.faults import SubjectChanged, SubjectMissing, Untrusted
 from lakebackup.signing.keys import SigningKey, TrustedKeys
 from lakebackup.storage import A_FEW, MANY, AlreadyExists, Storage
@@ -39,12 +40,13 @@ def append(storage: Storage, source: str, kind: Kind, subject: str, path: str, k
     content = storage.get(path, length=MANY)
     sha256 = hashlib.sha256(content).hexdigest()
     tree: tuple[int, str] | None = None
-    while True:
-        newest = newest_link(storage, source)
+
+    def next_link(newest: Link | None, _: Envelope | None) -> Link:
+        nonlocal tree
         if newest and (newest.path, newest.sha256) == (path, sha256):
             return newest
         tree = tree or merkle.root(file_rows(storage, source, subject) if kind == "backup" else ())
-        link = Link(
+        return Link(
             source=source,
             number=newest.number + 1 if newest else 1,
             previous=newest.digest if newest else None,
@@ -57,14 +59,35 @@ def append(storage: Storage, source: str, kind: Kind, subject: str, path: str, k
             rows_root=tree[1],
             signed_at=time.time_ns() // 1000,
         )
+
+    return append_next(Link, storage, source, next_link, key)
+
+
+def append_next(
+    kind: type[L],
+    storage: Storage,
+    source: str,
+    next_link: Callable[[L | None, Envelope | None], L],
+    key: SigningKey,
+) -> L:
+    """Append the link that `next_link` returns for the newest one and its envelope, and return it.
+
+    If it returns the newest one, nothing is appended. It is called again if another run was faster. Raises
+    Damaged (the newest link cannot be read) and EnvironmentProblem.
+    """
+    while True:
+        newest, envelope = newest_link(kind, storage, source)
+        link = next_link(newest, envelope)
+        if link is newest:
+            return link
         with suppress(AlreadyExists):  # another run has appended a link
             storage.put(layout.signature_path(source, link.number), chain.sign(link, key), if_absent=True)
             storage.put(layout.newest_signature_path(source), json.dumps({"number": link.number}).encode())
             return link
 
 
-def newest_link(storage: Storage, source: str) -> Link | None:
-    """The newest link of a source, whoever signed it; None if it has none. Raises Damaged.
+def newest_link(kind: type[L], storage: Storage, source: str) -> tuple[L, Envelope] | tuple[None, None]:
+    """The newest link of a chain, whoever signed it, and its envelope; None if it has none. Raises Damaged.
 
     The hint saves listing a long chain. A wrong one costs the listing, and changes nothing.
     """
@@ -75,10 +98,10 @@ def newest_link(storage: Storage, source: str) -> Link | None:
     for number in _numbers(storage, source, start_after=start_after):  # noqa: B007 - the last one is wanted
         pass
     if not number:
-        return None
+        return None, None
     path = layout.signature_path(source, number)
     try:
-        return chain.parse(storage.get(path, length=MANY))[0]
+        return chain.parse(kind, storage.get(path, length=MANY))
     except Damaged as fault:
         raise type(fault)(
             f"{path}: {fault.message}", hint="`lakebackup verify --signatures` checks the chain."
@@ -115,7 +138,7 @@ def signed_objects(
     first fault of the chain, or None. Links from the fault on do not count."""
     objects: dict[str, Link] = {}
     try:
-        for signed in chain.check(source, links(storage, source), keys):
+        for signed in chain.check(Link, source, links(storage, source), keys):
             objects[signed.link.path] = signed.link
     except Untrusted as fault:
         return objects, fault

@@ -22,18 +22,22 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeAlias
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from lakebackup.errors import EnvironmentProblem
+from lakebackup.errors import Damaged, EnvironmentProblem
 from lakebackup.rows.backups import Backup
-from lakebackup.rows.base import QUEUES, Row, State
+from lakebackup.rows.base import QUEUES, Row, State, pick
 from lakebackup.rows.logs import LogTask
 from lakebackup.rows.queues import QueueRestore
 from lakebackup.rows.tables import as_row, table_of
 from lakebackup.rows.upkeep import Audit, Destination, Drill, Hold, Migration, Policy, PolicyTopics
 from lakebackup.rules import layout
+from lakebackup.signing.chain import AuditLink
 from lakebackup.sql_engine import RAW
 from lakebackup.sql_engine.delta.change import replace_rows, set_states
+from lakebackup.sql_engine.delta.dataset import rows_of
 from lakebackup.sql_engine.delta.ddl import make_table
 from lakebackup.sql_engine.delta.repeats import RepeatingCommit, remove_repeats
 from lakebackup.sql_engine.delta.table import (
@@ -50,7 +54,8 @@ from lakebackup.sql_engine.delta.upkeep import delete_old_files, merge_due_files
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.sql_engine.worker import Cluster, PerNumber
 from lakebackup.storage import Storage
-from lakebackup.store import caller
+from lakebackup.store import audit_log, caller
+from lakebackup.store.audit_log import ROWS_IN_AUDIT
 from lakebackup.store.behind import require_current
 from lakebackup.store.delta_append import (
     ADDED,
@@ -73,15 +78,6 @@ from lakebackup_sql import names
 
 Recorded: TypeAlias = "Policy | PolicyTopics | Hold | LogTask | QueueRestore | Drill"
 Session: TypeAlias = "SparkSession | Callable[[], SparkSession] | None"
-#: Tables whose rows the audit log also stores completely: action -> table.
-ROWS_IN_AUDIT = {
-    "set_policy": "policies",
-    "set_policy_topics": "policy_topics",
-    "hold": "holds",
-    "log_task": "log_tasks",
-    "queue_restore": "queue_restores",
-    "drill": "drills",
-}
 #: Tables that are folded, and the query for their live rows.
 FOLDED = {
     "log_regions": "log_regions_kept", "removals": "removals_kept", "failures": "failures_kept"
@@ -90,6 +86,8 @@ FOLDED = {
 _FAILURES_KEPT_US = 100 * 86_400_000_000
 # How long each removed file keeps a row of its own: as long as older versions of tables can be read.
 _REMOVALS_US = 30 * 86_400_000_000
+# So many entries of the audit log are one signed object.
+_SIGNED_ENTRIES = 1_000
 _LEASE = "catalog"
 _LEASE_TTL_S = 30.0
 _LEASE_WAIT_S = 300.0
@@ -110,6 +108,8 @@ class CatalogWriter(Catalog):
     ) -> None:
         super().__init__(destination, catalog)
         self._spark_or_starter = spark
+        #: Why audit entries of this writer could not be signed, although there is a key; None if they could.
+        self.unsigned: str | None = None
 
     def prepare(self) -> CatalogReader:
         """Create or migrate the catalog, so that a run can add backups, and return a reader of it.
@@ -325,9 +325,9 @@ class CatalogWriter(Catalog):
 
         With an `audit_id` the call can be repeated, and the entry is recorded once. `wait_s`: see `append`.
         """
-        entry, audit_id = caller.current().sign(entry), audit_id or secrets.token_hex(4)
-        self._store_audit(entry, audit_id)
-        self.append([entry], f"audit-{entry.at}-{audit_id}", wait_s=wait_s)
+        audit_id = audit_id or secrets.token_hex(4)
+        with self._changes(wait_s):
+            self._log([entry], f"{entry.at}-{audit_id}", [audit_id])
 
     def record(self, row: Recorded) -> None:
         """Record a policy, a hold, a log task, an engine's restore or a drill.
@@ -344,15 +344,12 @@ class CatalogWriter(Catalog):
         with self._changes():
             row = make()
             if row is not None:
-                entry, name = caller.current().sign(_entry(row)), secrets.token_hex(4)
-                self._store_audit(entry, name)
-                append(self._storage, "audit", [entry], f"audit-{entry.at}-{name}")
-                append(self._storage, table_of(type(row)), [row], name)
+                audit_id = secrets.token_hex(4)
+                self._log([_entry(row)], f"{row.at}-{audit_id}", [audit_id], [row])
 
     def record_once(self, rows: Sequence[QueueRestore], name: str) -> None:
         """Like `record`, for several rows, and only once for each `name`."""
-        self._record_audits([_entry(row) for row in rows], name)
-        self.append(rows, name)
+        self._log_groups([_entry(row) for row in rows], name, rows)
 
     def set_states(self, backup_ids: Sequence[str], state: State, *, actor: str, reason: str) -> None:
         """Change the state of some backups in one commit, after it has recorded an audit entry for each.
@@ -362,18 +359,53 @@ class CatalogWriter(Catalog):
         detail = json.dumps({"state": state, "reason": reason})
         entry = partial(Audit, actor=actor, action="set_state", detail=detail, outcome=caller.OK)
         entries = [entry(at=_time_us(), subject=backup_id) for backup_id in backup_ids]
-        self._record_audits(entries, secrets.token_hex(4))
+        self._log_groups(entries, secrets.token_hex(4))
         with self._changes():
             set_states(self._storage, backup_ids, state)
 
-    def _record_audits(self, entries: Sequence[Audit], name: str) -> None:
-        signed = [caller.current().sign(entry) for entry in entries]
-        for number, entry in enumerate(signed):
-            self._store_audit(entry, f"{name}-{number:06d}")
-        self.append(signed, f"audit-{name}")
+    def _log_groups(self, entries: Sequence[Audit], name: str, rows: Sequence[Row] = ()) -> None:
+        """Record audit entries, and the rows that they have, only once for each `name`."""
+        audit_ids = [f"{name}-{number:06d}" for number in range(len(entries))]
+        with self._changes():
+            for start in range(0, len(entries), _SIGNED_ENTRIES):
+                group = slice(start, start + _SIGNED_ENTRIES)
+                self._log(entries[group], f"{name}-{start}" if start else name, audit_ids[group], rows[group])
 
-    def _store_audit(self, entry: Audit, audit_id: str) -> None:
-        mark(self.home, layout.audit_path(entry.at, audit_id), as_row(entry))
+    def _log(
+        self, entries: Sequence[Audit], name: str, audit_ids: Sequence[str], rows: Sequence[Row] = ()
+    ) -> None:
+        """Store audit entries in the destination, and append them and the rows that they have, only once for
+        each `name`. `audit_ids` end the names of the objects of entries that no key signs.
+
+        The caller holds the catalog's lease. If the chain of signatures is damaged, the entries are stored
+        without a signature, since whoever damages it must not stop backups.
+        """
+        entries = [caller.current().completed(entry) for entry in entries]
+        key = caller.signing_key()
+        if key is not None:
+            try:
+                audit_log.append(self.home, name, entries, key, self._effective_entries, self._append_signed)
+            except Damaged as fault:
+                key, self.unsigned = None, fault.message
+        if key is None:
+            for entry, audit_id in zip(entries, audit_ids, strict=True):
+                mark(self.home, layout.audit_path(entry.at, audit_id), as_row(entry))
+        self._append_entries(entries, rows, name)
+
+    def _effective_entries(self) -> list[Audit]:
+        """The entries of the catalog's audit log that have an effect."""
+        rows = rows_of(f"{self.catalog_uri}/audit")
+        effective = rows.filter(pc.is_in(rows["action"], pa.array(sorted(audit_log.EFFECTIVE))))
+        return [pick(Audit, row) for row in effective.to_pylist()]
+
+    def _append_signed(self, link: AuditLink) -> None:
+        entries = audit_log.entries_of(link)
+        self._append_entries(entries, list(filter(None, map(audit_log.row_in, entries))), link.name)
+
+    def _append_entries(self, entries: Sequence[Audit], rows: Sequence[Row], name: str) -> None:
+        append(self._storage, "audit", entries, f"audit-{name}")
+        for table, table_rows in _by_table(rows).items():
+            append(self._storage, table, table_rows, name)
 
     def _part_appends(
         self,

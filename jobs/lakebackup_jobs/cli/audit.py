@@ -54,7 +54,8 @@ def record(call: AuditedCall, verb: str, error: Exception | None) -> None:
     if error is None and _matches(verb, _RECORD_THEMSELVES):
         return
     try:
-        _append(call, verb, error)
+        if unsigned := _append(call, verb, error):
+            call.warn(f"recorded in the audit log without a signature: {unsigned}")
     except Exception as problem:  # noqa: BLE001 - the verb's work is done, or its own error must be reported
         if error is None:
             text = problem.message if isinstance(problem, LakebackupError) else str(problem)
@@ -65,9 +66,9 @@ def _matches(verb: str, names: tuple[str, ...]) -> bool:
     return any(f"{verb} ".startswith(f"{name} ") for name in names)
 
 
-def _append(call: AuditedCall, verb: str, error: Exception | None) -> None:
+def _append(call: AuditedCall, verb: str, error: Exception | None) -> str | None:
     sources = (call.outcome.get("source"), getattr(call.job_request, "source", None), call.own.get("source"))
-    append_outcome(
+    return append_outcome(
         call.settings,
         call.repository,
         verb,

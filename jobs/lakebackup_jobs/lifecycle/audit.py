@@ -28,16 +28,17 @@ def append_outcome(
     request: object,
     result: Mapping[str, Any],
     error: Exception | None,
-) -> None:
+) -> str | None:
     """Record an action that ended, with `error` or without one. Records nothing if nothing was done, or if
     there is no catalog.
 
+    Returns why the entry could not be signed, although there is a key; None if it could, or if there is none.
     Raises what the catalog's tables and the storage raise.
     """
     if isinstance(error, NOTHING_DONE) or (error is None and result.get("done_before")):
-        return
+        return None
     if CatalogReader.open(destination, settings.catalog) is None:
-        return
+        return None
     secrets = secrets_of(settings)
     outcome = OK
     if error is not None:
@@ -50,3 +51,4 @@ def append_outcome(
     writer = CatalogWriter(None, destination, settings.catalog)
     writer.migrate()
     writer.append_audit(audit_entry(action, source or "", detail, outcome=outcome), wait_s=_WAIT_S)
+    return writer.unsigned

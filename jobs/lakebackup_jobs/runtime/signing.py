@@ -8,20 +8,25 @@ from pathlib import Path
 from lakebackup.config import EncryptionOptions, SigningOptions
 from lakebackup.errors import UsageProblem
 from lakebackup.signing.keys import SigningKey, TrustedKeys, load_private, load_public, read_passphrase
+from lakebackup.store import caller
 
 _options = SigningOptions()
+_key: SigningKey | None = None
 
 
 def use(options: SigningOptions) -> None:
     """Set the options of this process."""
-    global _options
-    _options = options
+    global _options, _key
+    _options, _key = options, None
+    caller.sign_with(signing_key)
 
 
 def signing_key() -> SigningKey | None:
-    """Load the key that signs backups; None if the settings of this process name none. Raises as
-    `load_private`."""
-    return configured_key(_options)
+    """The key that signs backups and the audit log, which is loaded once; None if the settings of this
+    process name none. Raises as `load_private`."""
+    global _key
+    _key = _key or configured_key(_options)
+    return _key
 
 
 def in_use() -> SigningOptions:

@@ -5,8 +5,11 @@ For each source:
 1. Follow its chain of signatures, and compare it with a checkpoint if there is one.
 2. Compare each signed object with its SHA-256 (manifests of backups, records of deletions), and the rows
    beside a manifest with the signed root.
-3. Compare the catalog with the signed manifests: the rows of backups, files, positions and scopes.
+3. Compare the catalog with the signed manifests: the rows of backups, files, positions, scopes, gaps and
+   groups.
 4. Look for backups and deletions that nobody signed.
+
+Before that, do the same for the audit log (see `signed_audit`).
 
 The first fault of each source is a finding. No data file is read: `files` has their SHA-256, which
 `lakebackup verify` compares.
@@ -15,7 +18,7 @@ The first fault of each source is a finding. No data file is read: `files` has t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -27,10 +30,12 @@ from pyspark.sql import SparkSession
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.recovery.rebuild import sources
 from lakebackup.requests import Request
-from lakebackup.rows.backups import Backup, DataFile, Position, Scope
+from lakebackup.rows.backups import Backup, DataFile, Gap, Position, Scope
 from lakebackup.rows.base import Row, pick
 from lakebackup.rows.tables import json_line
+from lakebackup.rows.topics import Group
 from lakebackup.rules import layout
+from lakebackup.rules.layout import AUDIT_FOLDER
 from lakebackup.signing import chain
 from lakebackup.signing.chain import Checkpoint, Link
 from lakebackup.signing.faults import NoLink, RowsChanged, SubjectChanged, Untrusted
@@ -43,6 +48,7 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.planning import plan_on_engine
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.upkeep.signed_audit import AuditCheck
 
 _HINT = "Compare the repository with another copy, and find out who could write to it."
 # The queries of the rows that a manifest describes.
@@ -50,7 +56,11 @@ _ROWS: Mapping[str, type[Row]] = {
     "signed_files": DataFile,
     "signed_positions": Position,
     "signed_scopes": Scope,
+    "signed_gaps": Gap,
+    "signed_groups": Group,
 }
+# The states of backups that restores use.
+_COUNTING = ("complete", "out_of_sync")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,22 +108,31 @@ def run(
     """
     work = Workspace(request, "", reporter, spark)
     reader = work.current()
-    names = sorted({*sources(work.storage), *(request.checkpoint.links if request.checkpoint else ())})
-    results = [_Source(request, work, reader, name).check() for name in names]
-    findings = [finding for result in results for finding in result["findings"]]
+    in_checkpoint = request.checkpoint.links if request.checkpoint else {}
+    names = sorted({*sources(work.storage), *in_checkpoint} - {AUDIT_FOLDER})
+    work.reporter.wait("checking the signatures of the audit log")
+    audit = AuditCheck(work.storage, reader, request.keys, request.checkpoint)
+    findings = _faults(AUDIT_FOLDER, audit.run)
+    results = [_Source(request, work, reader, name, audit.result.states).check() for name in names]
+    findings += [finding for result in results for finding in result["findings"]]
     if not findings and not any(result["links"] for result in results):
         raise NotFound(
             f"No backup in {work.storage.uri} is signed.",
             hint="Set key_file under [signing] of lakebackup.toml where backups are made.",
         )
     newest = {r["source"]: (r["links"], r["newest"]) for r in results if r["links"]}
+    if digests := audit.result.digests:
+        newest[AUDIT_FOLDER] = max(digests), digests[max(digests)]
+    signers = {key for row in results for key in row["signers"]} | {k.key_id for k in audit.result.signers}
     return work.timed(
         {
             "sources": [{name: row[name] for name in row if name != "findings"} for row in results],
             "links": sum(row["links"] for row in results),
             "backups": sum(row["backups"] for row in results),
             "unsigned": sum(row["unsigned"] for row in results),
-            "signers": sorted({key for row in results for key in row["signers"]}),
+            "audit_entries": audit.result.entries,
+            "unsigned_audit_entries": audit.result.unsigned,
+            "signers": sorted(signers),
             "findings": findings,
             "checkpoint": None if findings else Checkpoint(newest).to_bytes().decode(),
         }
@@ -127,37 +146,40 @@ def require_signed(result: Mapping[str, Any]) -> None:
         raise Damaged(f"{findings[0]['text']}{suffix}", hint=findings[0]["hint"])
 
 
-class _Source:
-    """The check of one source."""
+def _faults(source: str, check: Callable[[], None]) -> list[dict[str, Any]]:
+    """Run a check. Returns its first fault as a finding, or none."""
+    try:
+        check()
+    except Untrusted as fault:
+        kind = type(fault).__name__
+        return [{"source": source, "fault": kind, "text": fault.message, "hint": fault.hint}]
+    return []
 
-    def __init__(self, request: SignaturesRequest, work: Workspace, reader: CatalogReader, name: str) -> None:
+
+class _Source:
+    """The check of one source. `states`: those that the audit log gives to each backup, by its id."""
+
+    def __init__(
+        self,
+        request: SignaturesRequest,
+        work: Workspace,
+        reader: CatalogReader,
+        name: str,
+        states: Mapping[str, Collection[str]],
+    ) -> None:
         self.request, self.work, self.reader, self.name = request, work, reader, name
-        self.storage = work.storage
+        self.storage, self.states = work.storage, states
         self.digests: dict[int, str] = {}
         self.links: dict[str, Link] = {}
         self.signers: set[PublicKey] = set()
         self.first: Link | None = None
         self.signed: dict[str, SignedBackup] = {}  # by id
+        self.rows: dict[str, Mapping[str, Any]] = {}  # the catalog's rows of backups, by id
         self.counting: dict[str, Mapping[str, Any]] = {}  # backups that restores use, by id
         self.unsigned = 0
 
     def check(self) -> dict[str, Any]:
-        findings = []
-        try:
-            self._follow()
-            self._objects()
-            self._backups()
-            self._rows()
-            self._deletions()
-        except Untrusted as fault:
-            findings = [
-                {
-                    "source": self.name,
-                    "fault": type(fault).__name__,
-                    "text": fault.message,
-                    "hint": fault.hint,
-                }
-            ]
+        findings = _faults(self.name, self._check)
         count = max(self.digests, default=0)
         return {
             "source": self.name,
@@ -169,9 +191,20 @@ class _Source:
             "findings": findings,
         }
 
+    def _check(self) -> None:
+        self._follow()
+        self._objects()
+        self._backups()
+        self._rows()
+        self._deletions()
+        for backup_id in sorted(self.signed):
+            self._require_state(backup_id)
+
     def _follow(self) -> None:
         self.work.reporter.wait(f"checking the signatures of {self.name}")
-        for signed in chain.check(self.name, signatures.links(self.storage, self.name), self.request.keys):
+        for signed in chain.check(
+            Link, self.name, signatures.links(self.storage, self.name), self.request.keys
+        ):
             link = signed.link
             self.first = self.first or link
             self.digests[link.number] = link.digest
@@ -183,7 +216,8 @@ class _Source:
     def _objects(self) -> None:
         """Compare each signed object. Of an object that was signed repeatedly, the newest link counts."""
         rows = self.reader.rows("signed_backups", source=self.name)
-        self.counting = {row["backup_id"]: row for row in rows}
+        self.rows = {row["backup_id"]: row for row in rows}
+        self.counting = {name: row for name, row in self.rows.items() if row["state"] in _COUNTING}
         for backup in filter(None, signatures.read_ahead(self._object, self.links.values())):
             self.signed[backup.backup.backup_id] = backup
 
@@ -201,6 +235,8 @@ class _Source:
             "signed_files": self._file_sums(link),
             "signed_positions": _sums(manifest.positions),
             "signed_scopes": _sums(manifest.scopes),
+            "signed_gaps": _sums(manifest.gaps),
+            "signed_groups": _sums(manifest.groups),
         }
         return SignedBackup(manifest.backup, sums)
 
@@ -226,6 +262,8 @@ class _Source:
                 self._require_older(row)
                 continue
             for column, value in row.items():
+                if column == "state":
+                    continue
                 signed_value = getattr(signed.backup, column)
                 if value != signed_value:
                     raise RowsChanged(
@@ -233,6 +271,18 @@ class _Source:
                         f"its signed manifest has {signed_value!r}.",
                         hint=_HINT,
                     )
+
+    def _require_state(self, backup_id: str) -> None:
+        """Raise RowsChanged if the catalog lacks a signed backup, or if it does not count and the audit log
+        does not say why."""
+        state = self.rows[backup_id]["state"] if backup_id in self.rows else None
+        if state in _COUNTING or state in self.states.get(backup_id, ()):
+            return
+        text = f"says that backup {backup_id} is {state}" if state else f"does not have backup {backup_id}"
+        raise RowsChanged(
+            f"{self.name}: the catalog {text}. It is signed, and the audit log has no entry for this.",
+            hint=_HINT,
+        )
 
     def _require_older(self, row: Mapping[str, Any]) -> None:
         """Count a backup without a link. Raises NoLink if it is newer than the first link."""

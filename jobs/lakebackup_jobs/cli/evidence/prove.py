@@ -62,7 +62,7 @@ def _link(storage: Storage, source: str, backup_id: str) -> bytes:
     """The content of the object of the newest link of a backup. Raises NotFound."""
     manifest_path, newest = layout.manifest_path(source, backup_id), None
     for _, content in signatures.links(storage, source):
-        if chain.parse(content)[0].path == manifest_path:
+        if chain.parse(chain.Link, content)[0].path == manifest_path:
             newest = content
     if newest is None:
         raise NotFound(

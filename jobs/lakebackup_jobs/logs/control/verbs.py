@@ -21,6 +21,7 @@ from lakebackup.formats.logs.table_filter import TableFilter
 from lakebackup.rows.base import CHANGES
 from lakebackup.rules.kinds import require_kind_of
 from lakebackup.storage import open_storage
+from lakebackup.store.audit_log import SKIP_MESSAGE
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.trust import Approvals
 from lakebackup.store.writer import CatalogWriter
@@ -220,7 +221,7 @@ def _add_skips(
     writer = CatalogWriter(None, tasks.destination, tasks.catalog)
     for text in new_texts:
         detail = {"message": text, "paused_by": last_task.detail}
-        writer.append_audit(audit_entry("skip message", last_task.name, detail))
+        writer.append_audit(audit_entry(SKIP_MESSAGE, last_task.name, detail))
     return replace(settings, skip=(*settings.skip, *new_texts))
 
 

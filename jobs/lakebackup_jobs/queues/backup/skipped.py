@@ -14,11 +14,11 @@ from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.plan.partitions import TopicState
 from lakebackup.rows.upkeep import Audit
 from lakebackup.rules.stored_json import object_of
+from lakebackup.store.audit_log import SKIP_MESSAGE
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.lifecycle.identity import holder
 
-ACTION = "skip message"
 #: (topic, topic id, partition, offset)
 MessageOffset = tuple[str, str, str, int]
 _TEXT = re.compile(r"(?P<topic>[^\[\]]+)\[(?P<region>[0-9]{1,9})\]@(?P<offset>[0-9]{1,18})")
@@ -61,7 +61,7 @@ def record(writer: CatalogWriter, source: str, messages: Iterable[MessageOffset]
     for scope, epoch, region, position in sorted(messages):
         detail = {"scope": scope, "epoch": epoch, "region": region, "position": position}
         entry = Audit(
-            at=recorded_at, actor=holder(), action=ACTION, subject=source, detail=json.dumps(detail)
+            at=recorded_at, actor=holder(), action=SKIP_MESSAGE, subject=source, detail=json.dumps(detail)
         )
         writer.append_audit(entry)
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebackup.signing.chain import PAYLOAD_TYPE, Checkpoint, Link, check, parse, sign
+from lakebackup.signing.chain import Checkpoint, Link, check, parse, sign
 from lakebackup.signing.envelope import seal
 from lakebackup.signing.faults import (
     BehindCheckpoint,
@@ -59,7 +59,7 @@ def objects(chain: Sequence[Link], keys: Sequence[SigningKey] = (KEY,)) -> Objec
 
 
 def followed(chain_objects: Objects, keys: TrustedKeys = TRUSTED, source: str = "prod") -> list[int]:
-    return [signed.link.number for signed in check(source, chain_objects, keys)]
+    return [signed.link.number for signed in check(Link, source, chain_objects, keys)]
 
 
 @given(count=st.integers(0, 12))
@@ -85,7 +85,7 @@ LINKS = st.builds(
 
 @given(link=LINKS)
 def test_a_link_is_read_as_it_was_signed(link: Link) -> None:
-    assert parse(sign(link, KEY))[0] == link
+    assert parse(Link, sign(link, KEY))[0] == link
 
 
 @given(data=st.data())
@@ -102,19 +102,19 @@ def test_every_flipped_bit_is_a_fault(data: st.DataObject) -> None:
 
 def with_payload(chain_objects: Objects, index: int, key: SigningKey = KEY, **fields: Any) -> Objects:
     """The objects, with other fields in one payload, signed by a key."""
-    payload = json.loads(parse(chain_objects[index][1])[1].payload) | fields
+    payload = json.loads(parse(Link, chain_objects[index][1])[1].payload) | fields
     text = json.dumps(payload, separators=(",", ":"), ensure_ascii=False).encode()
     return [
         *chain_objects[:index],
-        (chain_objects[index][0], seal(PAYLOAD_TYPE, text, key).to_bytes()),
+        (chain_objects[index][0], seal(Link.PAYLOAD_TYPE, text, key).to_bytes()),
         *chain_objects[index + 1 :],
     ]
 
 
 def resigned(chain_objects: Objects, key: SigningKey | None) -> Objects:
     """The objects, with a last link that another key signs, or none."""
-    payload = parse(chain_objects[-1][1])[1].payload
-    return [*chain_objects[:-1], (chain_objects[-1][0], seal(PAYLOAD_TYPE, payload, key).to_bytes())]
+    payload = parse(Link, chain_objects[-1][1])[1].payload
+    return [*chain_objects[:-1], (chain_objects[-1][0], seal(Link.PAYLOAD_TYPE, payload, key).to_bytes())]
 
 
 def with_signature_of_another(chain_objects: Objects) -> Objects:
@@ -136,7 +136,7 @@ def with_changed_payload(chain_objects: Objects) -> Objects:
 
 
 def of_other_type(chain_objects: Objects) -> Objects:
-    payload = parse(chain_objects[-1][1])[1].payload
+    payload = parse(Link, chain_objects[-1][1])[1].payload
     return [
         *chain_objects[:-1],
         (chain_objects[-1][0], seal("application/vnd.in-toto+json", payload, KEY).to_bytes()),
@@ -185,7 +185,7 @@ def test_each_tampering_is_named(tampering: str) -> None:
 def test_a_payload_in_another_spelling_is_malformed() -> None:
     payload = json.dumps(json.loads(links(1)[0].payload), indent=1).encode()
     with pytest.raises(Malformed, match="not as a link is written"):
-        followed([(1, seal(PAYLOAD_TYPE, payload, KEY).to_bytes())])
+        followed([(1, seal(Link.PAYLOAD_TYPE, payload, KEY).to_bytes())])
 
 
 def test_links_of_a_retired_key_count_once_an_active_key_has_signed_after_them() -> None:

@@ -29,7 +29,7 @@ def append(storage: Storage, name: str) -> chain.Link:
 
 def subjects(storage: Storage) -> list[str]:
     objects = signatures.links(storage, "prod")
-    return [signed.link.subject for signed in chain.check("prod", objects, TRUSTED)]
+    return [signed.link.subject for signed in chain.check(chain.Link, "prod", objects, TRUSTED)]
 
 
 def test_links_follow_one_another(storage: Storage) -> None:

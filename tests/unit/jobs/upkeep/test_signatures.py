@@ -7,23 +7,26 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from tests.support.command_line import Commands
 from tests.support.faults import Killed
 
+from lakebackup.rows.base import Row
 from lakebackup.rows.upkeep import Policy
 from lakebackup.rules import layout
+from lakebackup.rules.layout import AUDIT_FOLDER
 from lakebackup.signing.faults import ChainFault
 from lakebackup.signing.keys import create
-from lakebackup.storage import open_storage
+from lakebackup.storage import Storage, open_storage
+from lakebackup.store import caller, signatures, writer
 from lakebackup.store import manifest as sidecar
-from lakebackup.store import signatures
 from lakebackup.store.writer import CatalogWriter
 
 if TYPE_CHECKING:
@@ -63,11 +66,13 @@ class Lab:
         words = ("backup", "snapshot", tree, "--source", SOURCE, "--repo", self.repository)
         return str(self.commands.result(*words)["backup_id"])
 
+    def run(self, *words: str | Path) -> str:
+        """Run a command on the repository; return its output."""
+        return self.commands.output(*words, "--repo", self.repository)
+
     def prune(self) -> None:
         """Delete all backups but the newest."""
-        policy = Policy(source=SOURCE, at=1, actor="me", redundancy=1)
-        CatalogWriter(None, str(self.repository)).record(policy)
-        self.commands.output("prune", "--source", SOURCE, "--delete", "--repo", self.repository)
+        self.run("prune", "--source", SOURCE, "--delete")
 
     def verify(self, *flags: str | Path, key: str = "host.key", code: int = 0) -> dict[str, Any]:
         """Check the signatures with a public key; returns the result, also if there is a fault."""
@@ -77,11 +82,11 @@ class Lab:
         result: dict[str, Any] = json.loads(output.splitlines()[-1])
         return result
 
-    def fault(self, *flags: str | Path) -> str:
-        """Check the signatures, which must have one fault; return its kind."""
-        (finding,) = self.verify(*flags, code=7)["findings"]
-        assert finding["source"] == SOURCE
-        return str(finding["fault"])
+    def fault(self, *flags: str | Path, source: str = SOURCE) -> str:
+        """Check the signatures, which must have a fault of a source, or of the audit log; return its kind."""
+        findings = self.verify(*flags, code=7)["findings"]
+        (fault,) = [str(finding["fault"]) for finding in findings if finding["source"] == source]
+        return fault
 
     def manifest(self, backup_id: str) -> Path:
         return self.repository / layout.manifest_path(SOURCE, backup_id)
@@ -112,6 +117,9 @@ def signed(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Signed:
     global _original
     if _original is None:
         ids = tuple(lab.backup(f"text {number}") for number in range(3))
+        lab.run("policy", "set", SOURCE, "--redundancy", "1")
+        lab.run("hold", ids[0], "--forever", "--reason", "a year's last")
+        lab.run("hold", ids[0], "--release", "--reason", "the year is over")
         lab.verify("--save-checkpoint", lab.folder / "checkpoint.json")
         _original = tmp_path_factory.mktemp("signed") / "original", ids
         shutil.copytree(lab.folder, _original[0])
@@ -124,7 +132,14 @@ def signed(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Signed:
 def test_signed_backups_are_in_order(signed: Signed) -> None:
     result = signed.lab.verify("--checkpoint", signed.checkpoint)
     assert (result["backups"], result["links"], result["unsigned"], result["findings"]) == (3, 3, 0, [])
-    assert json.loads(result["checkpoint"]) == json.loads(signed.checkpoint.read_text())
+    assert (result["audit_entries"], result["unsigned_audit_entries"]) == (7, 0)  # 4 of commands, 3 rows
+    links, earlier_links = (
+        json.loads(text)["links"] for text in (result["checkpoint"], signed.checkpoint.read_text())
+    )
+    assert links[SOURCE] == earlier_links[SOURCE]
+    assert (
+        links[AUDIT_FOLDER]["number"] == earlier_links[AUDIT_FOLDER]["number"] + 1
+    )  # that of the first check
     text = signed.lab.commands.output(
         "verify", "--signatures", "--public-key", signed.lab.folder / "host.key.pub",
         "--repo", signed.lab.repository,
@@ -135,6 +150,7 @@ def test_signed_backups_are_in_order(signed: Signed) -> None:
 def test_deletions_are_signed(lab: Lab) -> None:
     for number in range(3):
         lab.backup(f"text {number}")
+    lab.run("policy", "set", SOURCE, "--redundancy", "1")
     lab.prune()
     result = lab.verify()
     assert (result["links"], result["backups"], result["findings"]) == (4, 3, [])
@@ -176,12 +192,18 @@ def _killed(*_: object) -> None:
 def test_a_rebuild_takes_only_what_is_signed(signed: Signed, spark: SparkSession) -> None:
     lab = signed.lab
     unsigned_id = lab.backup("text without a key")
+    record_without_a_key(Policy(source=SOURCE, at=1 << 60, actor="me", redundancy=9))(lab, signed.ids)
+    (lab.repository / layout.marker_path(SOURCE, signed.ids[0], "complete")).unlink()
+    (lab.repository / layout.marker_path(SOURCE, signed.ids[1], "deleted")).touch()
     shutil.rmtree(lab.repository / "catalog")
     lab.monkeypatch.setenv("LAKEBACKUP_SIGNING__PUBLIC_KEYS", json.dumps([str(lab.folder / "host.key.pub")]))
     err = replace(lab.commands, spark=spark).fails(4, "catalog", "rebuild", "--repo", lab.repository)
     assert f"{SOURCE}/backups/{unsigned_id}/manifest.json is not signed by a trusted key" in err
     rows = lab.commands.rows("sql", "SELECT backup_id, state FROM backups", "--repo", lab.repository)
-    assert {row["backup_id"] for row in rows} == set(signed.ids)
+    assert "entries are not signed by a trusted key" in err
+    assert {row["backup_id"]: row["state"] for row in rows} == dict.fromkeys(signed.ids, "complete")
+    policies = lab.commands.rows("sql", "SELECT redundancy FROM policies", "--repo", lab.repository)
+    assert [row["redundancy"] for row in policies] == [1]
     assert lab.verify("--checkpoint", signed.checkpoint)["findings"] == []
 
 
@@ -202,8 +224,11 @@ def test_a_new_key_vouches_for_the_links_of_a_retired_one(lab: Lab) -> None:
     assert lab.verify(*retired, key="new.key")["findings"] == []
     lab.host("host.key")
     lab.backup("text 2")
-    (finding,) = lab.verify(*retired, key="new.key", code=7)["findings"]
-    assert finding["fault"] == "RetiredKey"
+    findings = lab.verify(*retired, key="new.key", code=7)["findings"]
+    assert {finding["source"]: finding["fault"] for finding in findings} == {
+        AUDIT_FOLDER: "RetiredKey",
+        SOURCE: "RetiredKey",
+    }
 
 
 def rewrite_manifest(lab: Lab, ids: tuple[str, ...]) -> None:
@@ -314,7 +339,167 @@ TAMPERINGS: dict[str, tuple[Callable[[Lab, tuple[str, ...]], object], str]] = {
         update("scopes", {"regions": "99"}, "backup_id = '{0}'"),
         "RowsChanged",
     ),
+    "the catalog lacks a backup": (
+        lambda lab, ids: lab.table("backups").delete(f"backup_id = '{ids[1]}'"),
+        "RowsChanged",
+    ),
+    "the catalog says that a backup is deleted": (
+        update("backups", {"state": "'deleted'"}, "backup_id = '{1}'"),
+        "RowsChanged",
+    ),
+    "the catalog says that a backup is unconfirmed": (
+        update("backups", {"state": "'unconfirmed'"}, "backup_id = '{1}'"),
+        "RowsChanged",
+    ),
 }
+
+
+NEWEST = (6, 7)
+
+
+def in_audit(number: int) -> str:
+    return layout.signature_path(AUDIT_FOLDER, number)
+
+
+def exchange_links(lab: Lab, ids: tuple[str, ...]) -> None:
+    del ids
+    first, second = lab.repository / in_audit(4), lab.repository / in_audit(5)
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+
+
+def record_without_a_key(*rows: Row) -> Callable[..., None]:
+    """Record rows as a host without a key does: a policy that keeps less, a hold that is released."""
+
+    def change(lab: Lab, ids: tuple[str, ...]) -> None:
+        del ids
+        caller.sign_with(lambda: None)
+        for row in rows:
+            CatalogWriter(None, str(lab.repository)).record(row)
+
+    return change
+
+
+def copy_row(lab: Lab, table: str, **values: Any) -> None:
+    """Append a copy of a table's first row with other values, as any program that writes Delta can."""
+    rows = lab.table(table).to_pyarrow_table()
+    row = {**rows.slice(0, 1).to_pylist()[0], **values}
+    write_deltalake(lab.table(table), pa.Table.from_pylist([row], rows.schema), mode="append")
+
+
+AUDIT_TAMPERINGS: dict[str, tuple[Callable[[Lab, tuple[str, ...]], object], str]] = {
+    "a link is gone": (lambda lab, _: remove(lab, in_audit(3)), "MissingLink"),
+    "the newest links are gone": (
+        lambda lab, _: remove(lab, *map(in_audit, NEWEST)),
+        "BehindCheckpoint",
+    ),
+    "all links are gone": (
+        lambda lab, _: shutil.rmtree(lab.repository / layout.signatures_folder(AUDIT_FOLDER)),
+        "BehindCheckpoint",
+    ),
+    "two links are exchanged": (exchange_links, "WrongOrder"),
+    "a link is torn": (lambda lab, _: (lab.repository / in_audit(2)).write_bytes(b"{"), "Malformed"),
+    "a link of a source is in its place": (
+        lambda lab, _: shutil.copy(
+            lab.repository / layout.signature_path(SOURCE, 2), lab.repository / in_audit(2)
+        ),
+        "Malformed",
+    ),
+    "the catalog lacks an entry": (
+        lambda lab, _: lab.table("audit").delete("action = 'set_policy'"),
+        "RowsChanged",
+    ),
+    "the catalog has another actor": (
+        update("audit", {"actor": "'nobody'"}, "action = 'backup snapshot'"),
+        "RowsChanged",
+    ),
+    "the catalog has another policy": (update("policies", {"redundancy": "2"}), "NoLink"),
+    "the catalog has a policy more": (lambda lab, _: copy_row(lab, "policies", redundancy=9), "NoLink"),
+    "an old policy was inserted": (lambda lab, _: copy_row(lab, "policies", at=1, note="old"), "NoLink"),
+    "the catalog lacks a policy": (lambda lab, _: lab.table("policies").delete(), "RowsChanged"),
+    "the catalog lacks the end of a hold": (
+        lambda lab, _: lab.table("holds").delete("released"),
+        "RowsChanged",
+    ),
+    "a host without a key sets a policy": (
+        record_without_a_key(Policy(source=SOURCE, at=1, actor="me")),
+        "NoLink",
+    ),
+    "the catalog has a change of state": (
+        lambda lab, ids: copy_row(
+            lab, "audit", at=1 << 60, action="set_state", subject=ids[0], detail='{"state": "deleted"}'
+        ),
+        "NoLink",
+    ),
+}
+
+
+@pytest.mark.parametrize("tampering", AUDIT_TAMPERINGS)
+def test_each_tampering_with_the_audit_log_is_found_and_named(signed: Signed, tampering: str) -> None:
+    change, fault = AUDIT_TAMPERINGS[tampering]
+    change(signed.lab, signed.ids)
+    assert signed.lab.fault("--checkpoint", signed.checkpoint, source=AUDIT_FOLDER) == fault
+
+
+def test_entries_from_before_the_first_key_are_vouched_for(lab: Lab) -> None:
+    """Or else a policy of long ago would never be signed, and a forged one could claim to be older."""
+    lab.host(None)
+    lab.backup("text 0")
+    lab.run("policy", "set", SOURCE, "--redundancy", "1")
+    lab.host("host.key")
+    lab.backup("text 1")
+    result = lab.verify()
+    # Signed are the policy and the second backup; not the first backup, nor the command that set the policy.
+    assert (result["audit_entries"], result["unsigned_audit_entries"], result["findings"]) == (2, 1, [])
+    copy_row(lab, "policies", at=1)
+    assert lab.fault(source=AUDIT_FOLDER) == "NoLink"
+
+
+def test_hosts_that_only_restore_need_no_key(signed: Signed) -> None:
+    lab = signed.lab
+    lab.run("restore", "snapshot", "--backup", signed.ids[2], "--to", lab.folder / "out")
+    result = lab.verify("--checkpoint", signed.checkpoint)
+    assert (result["unsigned_audit_entries"], result["findings"]) == (1, [])
+
+
+def test_a_command_goes_on_after_the_newest_entry_was_damaged(signed: Signed) -> None:
+    """Whoever damages the audit log must not stop holds, prunes and backups."""
+    lab = signed.lab
+    lab.host("host.key")
+    newest = max((lab.repository / layout.signatures_folder(AUDIT_FOLDER)).iterdir())
+    newest.write_bytes(b"{}")
+    lab.run("hold", signed.ids[0], "--forever", "--reason", "an incident")
+    assert lab.fault(source=AUDIT_FOLDER) == "Malformed"
+    words = ("verify", "--stat", "--repo", lab.repository)
+    assert "recorded in the audit log without a signature" in lab.commands.run(*words)[2]
+
+
+@pytest.mark.parametrize("table", ["audit", "holds"])
+def test_an_entry_whose_run_was_killed_is_completed_by_the_next(lab: Lab, table: str) -> None:
+    """The run is killed between the link and the row in the catalog."""
+    backup_id = lab.backup("text 0")
+    with lab.monkeypatch.context() as patch:
+        patch.setattr(writer, "append", killed_at(table, "an incident"))
+        with pytest.raises(Killed):
+            lab.run("hold", backup_id, "--forever", "--reason", "an incident")
+    assert lab.verify()["findings"] == []
+    lab.run("policy", "set", SOURCE, "--redundancy", "1")
+    assert lab.verify()["findings"] == []
+    (hold,) = lab.commands.rows("sql", "SELECT reason FROM holds", "--repo", lab.repository)
+    assert hold["reason"] == "an incident"
+
+
+def killed_at(table: str, text: str) -> Callable[..., object]:
+    """The function that appends rows, except that the process dies before it appends a row with a text."""
+
+    def append(storage: Storage, name: str, rows: Sequence[Row], transaction: str) -> object:
+        if name == table and any(text in str(row) for row in rows):
+            raise Killed
+        return original(storage, name, rows, transaction)
+
+    original = writer.append
+    return append
 
 
 @pytest.mark.parametrize("tampering", TAMPERINGS)

@@ -89,6 +89,13 @@ def _signatures(values: Mapping[str, Any]) -> Summary:
     if count := values.get("unsigned"):
         subject = f"{counted(count, 'backup')} {is_or_are(count)}"
         sentences.append(f"{subject} not signed: older than the first signature of the source.")
+    if count := values.get("audit_entries"):
+        sentences.append(f"{counted(count, 'entry')} of the audit log {is_or_are(count)} signed.")
+    if count := values.get("unsigned_audit_entries"):
+        sentences.append(
+            f"{counted(count, 'entry')} of the audit log {is_or_are(count)} not signed: older than its first "
+            "signature, or without an effect."
+        )
     findings = values.get("findings") or ()
     if not findings:
         sentences.append("The catalog and the manifests are as they were signed; data files were not read.")

@@ -1,0 +1,3 @@
+-- Every entry of the audit log, to compare with those that are signed.
+SELECT a.*
+FROM raw_audit AS a
