@@ -15,8 +15,11 @@ from tests.support.encrypted import Host, leaks
 from tests.support.log_tasks import LogTask, busy, restored
 from tests.support.runs import Lab
 
+from lakebackup.config import SigningOptions
 from lakebackup.encryption.objects import MAGIC
 from lakebackup.errors import UsageProblem
+from lakebackup.signing.keys import create
+from lakebackup_jobs.runtime import signing
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -28,6 +31,9 @@ def test_a_log_is_captured_with_public_keys_and_restored_with_an_identity(
     keys = host.key_pair("identity")
     host.has(keys.recipient)
     monkeypatch.setenv("LAKEBACKUP_REPO", str(lab.folder))
+    monkeypatch.setenv("LAKEBACKUP_SIGNING__KEY_FILE", str(tmp_path / "host.key"))
+    create(tmp_path / "host.key", None)
+    signing.use(SigningOptions(key_file=str(tmp_path / "host.key")))
     feed, feed_topic = ChangeFeed(partitions=2), topic("feed", partitions=2)
     task = LogTask(lab, feed_topic, recipients=(keys.recipient,))
     task.begin()
@@ -61,3 +67,5 @@ def test_a_log_is_captured_with_public_keys_and_restored_with_an_identity(
     paths = [lab.folder / row["path"] for row in lab.sql(f"SELECT path FROM files WHERE {condition}")]
     assert {path.read_bytes().startswith(MAGIC) for path in paths} == {True}
     assert restored(lab, tmp_path / "after") == rows
+    signed = cli.result("verify", "--signatures", "--public-key", tmp_path / "host.key.pub")
+    assert (signed["backups"], signed["unsigned"], signed["findings"]) == (signed["links"], 0, [])

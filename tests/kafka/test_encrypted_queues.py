@@ -19,6 +19,7 @@ from tests.support.social import Social, cut_off
 
 from lakebackup.encryption.objects import MAGIC
 from lakebackup.rules.times import format_ts
+from lakebackup.signing.keys import create
 from lakebackup_jobs.queues.backup.execute import QueueBackup
 from lakebackup_jobs.queues.backup.listing import Listing
 
@@ -68,8 +69,11 @@ def test_an_engine_is_backed_up_with_public_keys_and_restored_with_an_identity(
     keys: KeyPair,
     new_copies: Callable[[], dict[str, str]],
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     host.has(keys.recipient)
+    create(tmp_path / "host.key", None)
+    monkeypatch.setenv("LAKEBACKUP_SIGNING__KEY_FILE", str(tmp_path / "host.key"))
     full = back_up(commands, engine, "full")
     engine.send(engine.delta, 0, value=b"hush-between")
     between = now_ms()
@@ -104,6 +108,8 @@ def test_an_engine_is_backed_up_with_public_keys_and_restored_with_an_identity(
         if record.value in {b"hush-between", *later_values} and record.timestamp <= between
     ]
     assert values(engine, copies[engine.delta]) == sorted(expected)
+    signed = commands.result("verify", "--signatures", "--public-key", tmp_path / "host.key.pub")
+    assert (signed["backups"], signed["unsigned"], signed["findings"]) == (3, 0, [])
 
 
 @pytest.mark.spark

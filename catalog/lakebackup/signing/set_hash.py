@@ -12,12 +12,14 @@ import hashlib
 import numpy as np
 
 _BYTES = 2048
+#: The sums of no rows.
+NO_ROWS = bytes(_BYTES)
 
 
 class SetHash:
     """The hash of a set of rows."""
 
-    def __init__(self, sums: bytes = bytes(_BYTES)) -> None:
+    def __init__(self, sums: bytes = NO_ROWS) -> None:
         """`sums`: the `sums` of another hash, to go on with."""
         self._sums = np.frombuffer(sums, "<u2").copy()
 

@@ -41,7 +41,7 @@ SKIP_MESSAGE = "skip message"
 #: The actions whose entries have an effect after they are written. A forged one of them does harm.
 EFFECTIVE = frozenset({*ROWS_IN_AUDIT, SKIP_MESSAGE})
 #: The name of the first link, if it has entries from before.
-BEFORE = "before the first signature"
+INHERITED = "before the first signature"
 _COLUMNS = frozenset(field.name for field in fields(Audit))
 
 
@@ -50,24 +50,24 @@ def append(
     name: str,
     entries: Sequence[Audit],
     key: SigningKey,
-    before: Callable[[], Sequence[Audit]],
+    inherited_entries: Callable[[], Sequence[Audit]],
     complete: Callable[[AuditLink], None],
 ) -> None:
     """Append entries to the signed audit log.
 
-    `before` returns the entries of `EFFECTIVE` actions that the catalog has, for the first link. `complete`
-    gets the newest link, if this key signed it: the run that did may have been killed before the catalog had
-    its entries. Raises Damaged (the newest link cannot be read), EnvironmentProblem.
+    `inherited_entries` returns the entries of `EFFECTIVE` actions in the catalog, for the first link.
+    `complete` gets the newest link, if this key signed it: the run that did may have been killed before the
+    catalog had its entries. Raises Damaged (the newest link cannot be read), EnvironmentProblem.
     """
 
     def next_link(newest: AuditLink | None, envelope: Envelope | None) -> AuditLink:
-        if newest is None and (earlier := before()):
-            return _link(None, BEFORE, earlier)
-        if newest and envelope and newest.name != BEFORE and _is_signed_by(envelope, key):
+        if newest is None and (inherited := inherited_entries()):
+            return _link(None, INHERITED, inherited)
+        if newest and envelope and newest.name != INHERITED and _is_signed_by(envelope, key):
             complete(newest)
         return _link(newest, name, entries)
 
-    if signatures.append_next(AuditLink, storage, AUDIT_FOLDER, next_link, key).name == BEFORE:
+    if signatures.append_next(AuditLink, storage, AUDIT_FOLDER, next_link, key).name == INHERITED:
         signatures.append_next(AuditLink, storage, AUDIT_FOLDER, next_link, key)
 
 

@@ -5,8 +5,7 @@ For each source:
 1. Follow its chain of signatures, and compare it with a checkpoint if there is one.
 2. Compare each signed object with its SHA-256 (manifests of backups, records of deletions), and the rows
    beside a manifest with the signed root.
-3. Compare the catalog with the signed manifests: the rows of backups, files, positions, scopes, gaps and
-   groups.
+3. Compare the catalog with the signed manifests, and with the rows that signed objects beside them list.
 4. Look for backups and deletions that nobody signed.
 
 Before that, do the same for the audit log (see `signed_audit`).
@@ -17,30 +16,25 @@ The first fault of each source is a finding. No data file is read: `files` has t
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from lakebackup.errors import Damaged, NotFound
 from lakebackup.recovery.rebuild import sources
 from lakebackup.requests import Request
-from lakebackup.rows.backups import Backup, DataFile, Gap, Position, Scope
-from lakebackup.rows.base import Row, pick
-from lakebackup.rows.tables import json_line
-from lakebackup.rows.topics import Group
+from lakebackup.rows.backups import Backup, DataFile
+from lakebackup.rows.tables import TABLES, json_line
 from lakebackup.rules import layout
 from lakebackup.rules.layout import AUDIT_FOLDER
 from lakebackup.signing import chain
 from lakebackup.signing.chain import Checkpoint, Link
-from lakebackup.signing.faults import NoLink, RowsChanged, SubjectChanged, Untrusted
+from lakebackup.signing.faults import NoLink, RowsChanged, SubjectChanged, SubjectMissing, Untrusted
 from lakebackup.signing.keys import PublicKey, TrustedKeys
-from lakebackup.signing.set_hash import SetHash
+from lakebackup.signing.set_hash import NO_ROWS, SetHash
 from lakebackup.sql_engine import EngineChoice
 from lakebackup.store import manifest as sidecar
 from lakebackup.store import signatures, tombstones
@@ -48,27 +42,23 @@ from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.planning import plan_on_engine
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.workspace import Workspace
+from lakebackup_jobs.upkeep import signed_rows
 from lakebackup_jobs.upkeep.signed_audit import AuditCheck
+from lakebackup_jobs.upkeep.signed_rows import IN_MANIFESTS
 
 _HINT = "Compare the repository with another copy, and find out who could write to it."
-# The queries of the rows that a manifest describes.
-_ROWS: Mapping[str, type[Row]] = {
-    "signed_files": DataFile,
-    "signed_positions": Position,
-    "signed_scopes": Scope,
-    "signed_gaps": Gap,
-    "signed_groups": Group,
-}
 # The states of backups that restores use.
 _COUNTING = ("complete", "out_of_sync")
 
 
 @dataclass(frozen=True, slots=True)
 class SignedBackup:
-    """What is signed of a backup: its row, and the hashes of its rows by the queries of `_ROWS`."""
+    """What is signed of a backup: its row, the hashes of its rows by the queries of `IN_MANIFESTS`, and the
+    number of its parts."""
 
     backup: Backup
     sums: Mapping[str, bytes]
+    parts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +68,6 @@ class SignaturesRequest(Request):
     keys: TrustedKeys
     checkpoint: Checkpoint | None = None
     engine: EngineChoice = "auto"
-
-
-@dataclass(frozen=True, slots=True)
-class HashRows:
-    """Hashes rows of the catalog as a set for each backup, each row as the line of JSON that this version
-    would write."""
-
-    COLUMNS: ClassVar[str] = "backup_id STRING, sums BINARY"
-
-    kind: type[Row]
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        hashes: defaultdict[str, SetHash] = defaultdict(SetHash)
-        for batch in batches:
-            for row in batch.to_pylist():
-                hashes[row["backup_id"]].add(json_line(pick(self.kind, row)).encode())
-        for backup_id, rows_hash in hashes.items():
-            yield pa.RecordBatch.from_pylist([{"backup_id": backup_id, "sums": rows_hash.sums}])
 
 
 def run(
@@ -230,15 +202,15 @@ class _Source:
         if (manifest.backup.source, manifest.backup.backup_id) != (self.name, link.subject):
             raise SubjectChanged(f"{self.name}, link {link.number}: it is of another backup.", hint=_HINT)
         if link.subject not in self.counting:  # the rows beside it may be gone
-            return SignedBackup(manifest.backup, {})
+            return SignedBackup(manifest.backup, {}, manifest.parts)
         sums = {
             "signed_files": self._file_sums(link),
-            "signed_positions": _sums(manifest.positions),
-            "signed_scopes": _sums(manifest.scopes),
-            "signed_gaps": _sums(manifest.gaps),
-            "signed_groups": _sums(manifest.groups),
+            "signed_positions": signed_rows.of(manifest.positions),
+            "signed_scopes": signed_rows.of(manifest.scopes),
+            "signed_gaps": signed_rows.of(manifest.gaps),
+            "signed_groups": signed_rows.of(manifest.groups),
         }
-        return SignedBackup(manifest.backup, sums)
+        return SignedBackup(manifest.backup, sums, manifest.parts)
 
     def _file_sums(self, link: Link) -> bytes:
         """Compare the rows beside a manifest with the signed root. Returns their hash as a set, of the rows
@@ -295,23 +267,48 @@ class _Source:
             )
 
     def _rows(self) -> None:
-        """Compare the rows of the catalog with the signed manifests."""
-        if not self.signed:
-            return
-        for query, kind in _ROWS.items():
-            hash_rows = partial(self._hash, query, HashRows(kind))
-            parts = plan_on_engine(
-                self.reader, self.request, self.work.session, self.work.reporter, hash_rows
+        """Compare the rows of the catalog with the signed manifests, and with what is listed beside them."""
+        counting = {name: self.signed[name] for name in self.counting.keys() & self.signed.keys()}
+        for query, kind in IN_MANIFESTS.items() if counting else ():
+            in_catalog = self._on_engine(signed_rows.in_catalog, query, kind, self.name)
+            in_manifests = {backup_id: signed.sums[query] for backup_id, signed in counting.items()}
+            self._compare(query.removeprefix("signed_"), in_catalog, in_manifests)
+        for table in {t for b in counting.values() for t in signed_rows.listed_tables(b.backup.source_kind)}:
+            listed_by = {
+                name: signed
+                for name, signed in counting.items()
+                if table in signed_rows.listed_tables(signed.backup.source_kind)
+            }
+            parts = tuple(
+                (backup_id, layout.parts_path(self.name, backup_id, number))
+                for backup_id, signed in sorted(listed_by.items())
+                for number in range(signed.parts)
             )
-            self._compare(query, _merged(parts))
+            try:
+                listed = self._on_engine(signed_rows.listed, table, parts, self.name)
+            except NotFound as gone:
+                raise SubjectMissing(f"{self.name}: {gone.message}", hint=_HINT) from None
+            except Damaged as damaged:
+                raise SubjectChanged(f"{self.name}: {damaged.message}", hint=_HINT) from None
+            in_catalog = self._on_engine(
+                signed_rows.in_catalog, f"listed_{table}", TABLES[table], self.name, "listed_by"
+            )
+            self._compare(table, in_catalog, dict.fromkeys(listed_by, NO_ROWS) | listed)
 
-    def _hash(self, query: str, job: HashRows, reader: CatalogReader) -> list[dict[str, Any]]:
-        return reader.map(job, job.COLUMNS, query, source=self.name)
+    def _on_engine(self, hashes: Callable[..., dict[str, bytes]], *arguments: Any) -> dict[str, bytes]:
+        """Call `hashes` with a reader on the engine that reads the tables, and the arguments."""
+        return plan_on_engine(
+            self.reader,
+            self.request,
+            self.work.session,
+            self.work.reporter,
+            lambda reader: hashes(reader, *arguments),
+        )
 
-    def _compare(self, query: str, sums: Mapping[str, bytes]) -> None:
-        for backup_id in self.counting.keys() & self.signed.keys():
-            if sums.get(backup_id, SetHash().sums) != self.signed[backup_id].sums[query]:
-                table = query.removeprefix("signed_")
+    def _compare(self, table: str, in_catalog: Mapping[str, bytes], signed: Mapping[str, bytes]) -> None:
+        """Compare the hashes of the catalog's rows with those that are signed, by the backup's id."""
+        for backup_id, sums in sorted(signed.items()):
+            if in_catalog.get(backup_id, NO_ROWS) != sums:
                 raise RowsChanged(
                     f"{self.name}: the rows of backup {backup_id} in the table {table} are not those that "
                     "were signed.",
@@ -333,18 +330,3 @@ class _Source:
                     "the chain.",
                     hint="Find out who deleted, and whether that host has a signing key.",
                 )
-
-
-def _sums(rows: Iterable[Row]) -> bytes:
-    rows_hash = SetHash()
-    for row in rows:
-        rows_hash.add(json_line(row).encode())
-    return rows_hash.sums
-
-
-def _merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, bytes]:
-    """The hash of the rows of each backup, from the hashes of its parts."""
-    hashes: defaultdict[str, SetHash] = defaultdict(SetHash)
-    for part in parts:
-        hashes[part["backup_id"]].merge(bytes(part["sums"]))
-    return {backup_id: rows_hash.sums for backup_id, rows_hash in hashes.items()}

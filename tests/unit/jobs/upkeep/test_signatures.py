@@ -285,6 +285,17 @@ def exchange_manifests(lab: Lab, ids: tuple[str, ...]) -> None:
     second.write_bytes(content)
 
 
+def lists_of(lab: Lab, backup_id: str) -> list[Path]:
+    """The objects that list the files of a snapshot."""
+    query = f"SELECT path FROM files WHERE backup_id = '{backup_id}' AND format = 'snapshot-files'"
+    return [lab.repository / row["path"] for row in lab.commands.rows("sql", query, "--repo", lab.repository)]
+
+
+def exchange_lists(lab: Lab, ids: tuple[str, ...]) -> None:
+    (first,), (second,) = lists_of(lab, ids[0]), lists_of(lab, ids[1])
+    second.write_bytes(first.read_bytes())
+
+
 def start_over(lab: Lab, ids: tuple[str, ...]) -> None:
     """The chain and the backups are replaced by others that the same host signs."""
     del ids
@@ -338,6 +349,27 @@ TAMPERINGS: dict[str, tuple[Callable[[Lab, tuple[str, ...]], object], str]] = {
     "the catalog has another scope": (
         update("scopes", {"regions": "99"}, "backup_id = '{0}'"),
         "RowsChanged",
+    ),
+    "the catalog has another mode of a snapshot's file": (
+        update("snapshot_files", {"mode": "511"}, "backup_id = '{0}'"),
+        "RowsChanged",
+    ),
+    "the catalog has another place of a snapshot's file": (
+        update("snapshot_files", {"position": "position + 1"}, "backup_id = '{1}'"),
+        "RowsChanged",
+    ),
+    "the catalog lacks a folder of a snapshot": (
+        lambda lab, ids: lab.table("snapshot_folders").delete(f"backup_id = '{ids[0]}'"),
+        "RowsChanged",
+    ),
+    "the catalog lacks the end of a snapshot's file": (
+        lambda lab, ids: lab.table("snapshot_departures").delete(f"gone_by = '{ids[2]}'"),
+        "RowsChanged",
+    ),
+    "the list of a snapshot's files is another": (exchange_lists, "SubjectChanged"),
+    "the list of a snapshot's files is gone": (
+        lambda lab, ids: lists_of(lab, ids[1])[0].unlink(),
+        "SubjectMissing",
     ),
     "the catalog lacks a backup": (
         lambda lab, ids: lab.table("backups").delete(f"backup_id = '{ids[1]}'"),

@@ -90,12 +90,10 @@ def _signatures(values: Mapping[str, Any]) -> Summary:
         subject = f"{counted(count, 'backup')} {is_or_are(count)}"
         sentences.append(f"{subject} not signed: older than the first signature of the source.")
     if count := values.get("audit_entries"):
-        sentences.append(f"{counted(count, 'entry')} of the audit log {is_or_are(count)} signed.")
+        sentences.append(f"{counted(count, 'row')} of the audit log {is_or_are(count)} signed.")
     if count := values.get("unsigned_audit_entries"):
-        sentences.append(
-            f"{counted(count, 'entry')} of the audit log {is_or_are(count)} not signed: older than its first "
-            "signature, or without an effect."
-        )
+        subject = f"{counted(count, 'row')} of it {is_or_are(count)}"
+        sentences.append(f"{subject} not signed: older than its first signature, or without an effect.")
     findings = values.get("findings") or ()
     if not findings:
         sentences.append("The catalog and the manifests are as they were signed; data files were not read.")
