@@ -6,19 +6,25 @@ import random
 import signal
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 from tests.support import kafka_truth as truth
 from tests.support.change_feed import ChangeFeed
+from tests.support.command_line import Commands
+from tests.support.encrypted import Host, KeyPair
 from tests.support.faults import expire_leases
-from tests.support.log_tasks import LogTask, busy, captured, sent_records
+from tests.support.log_tasks import LogTask, busy, captured, restored, sent_records
 from tests.support.processes import Run
 from tests.support.runs import Lab
 
+from lakebackup.config import SigningOptions
 from lakebackup.rows.base import Row
+from lakebackup.signing.keys import create
 from lakebackup.sql_engine.delta.table import append
 from lakebackup.storage import Storage
 from lakebackup.store.reader import CatalogReader
+from lakebackup_jobs.runtime import signing
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -28,11 +34,13 @@ def fill(lab: Lab, feed: ChangeFeed, topic: str, count: int = 150) -> None:
     feed.send(lab.bootstrap, topic)
 
 
-def start_task(lab: Lab, topic: Callable[..., str]) -> tuple[ChangeFeed, str, LogTask]:
+def start_task(
+    lab: Lab, topic: Callable[..., str], recipients: tuple[str, ...] = ()
+) -> tuple[ChangeFeed, str, LogTask]:
     name, feed = topic("feed", partitions=2), ChangeFeed(partitions=2)
     feed.create_table("shop", "orders")
     fill(lab, feed, name)
-    task = LogTask(lab, name)
+    task = LogTask(lab, name, recipients=recipients)
     task.begin()
     return feed, name, task
 
@@ -90,17 +98,50 @@ def test_a_log_killed_at_a_step_continues(
     """In this process, at the steps that leave distinct states, one job after the other."""
     feed, name, task = start_task(lab, topic)
     for end in lives:
-        with monkeypatch.context() as patched:
-            patched.setattr(*ENDS[end])
-            patched.setattr("lakebackup_jobs.logs.capture.job.LogJob.pause", _die)
-            with task.run():
-                truth.until(lambda: bool(task.outcomes), "the job is gone")
-        (error,) = task.outcomes
-        assert isinstance(error, _Killed)
+        run_until_killed(task, end, monkeypatch)
         rows = CatalogReader.require(str(lab.folder)).select("SELECT * FROM backups").read_all()
         markers = list(lab.folder.glob("lab/backups/*/complete"))
         assert (rows.num_rows, markers) == (1 if end == "no marker" else 0, [])
     assert_continues(lab, feed, name, task)
+
+
+def run_until_killed(task: LogTask, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the job, which is killed at a step of `ENDS`."""
+    with monkeypatch.context() as patched:
+        patched.setattr(*ENDS[end])
+        patched.setattr("lakebackup_jobs.logs.capture.job.LogJob.pause", _die)
+        with task.run():
+            truth.until(lambda: bool(task.outcomes), "the job is gone")
+    (error,) = task.outcomes
+    assert isinstance(error, _Killed)
+
+
+@pytest.mark.long
+def test_an_encrypted_and_signed_log_that_is_killed_continues(
+    lab: Lab,
+    topic: Callable[..., str],
+    cli: Commands,
+    host: Host,
+    keys: KeyPair,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Each job has a key of its own, and signs what the one before has published."""
+    create(tmp_path / "host.key", None)
+    signing.use(SigningOptions(key_file=str(tmp_path / "host.key")))
+    monkeypatch.setenv("LAKEBACKUP_REPO", str(lab.folder))
+    feed, name, task = start_task(lab, topic, (keys.recipient,))
+    for end in ENDS:
+        run_until_killed(task, end, monkeypatch)
+        expire_leases(lab.folder)
+        fill(lab, feed, name, 20)
+    with task.run():
+        task.until_captured(feed.last_ts)
+    signed = cli.result("verify", "--signatures", "--public-key", tmp_path / "host.key.pub")
+    assert (signed["findings"], signed["unsigned"]) == ([], 0)
+    host.has(identity_file=keys.file)
+    assert cli.result("verify", "--decode")["damaged"] == 0  # and this process has the identity now
+    assert restored(lab, tmp_path / "table") == feed.rows(feed.last_ts)
 
 
 @pytest.mark.long

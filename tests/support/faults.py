@@ -330,6 +330,8 @@ def _kind(path: str) -> str:
         return f"checksum of {'rows' if path.endswith('.parquet.crc') else 'commit'}"
     if path.startswith("audit/") and path.endswith(".json"):
         return "audit"
+    if "/signatures/" in path:
+        return "signature"
     if "/data-keys/" in path:
         return "data key"
     if path.endswith(".enc"):  # the name of the file, and the id of a data key

@@ -70,6 +70,21 @@ def mark_complete(workspace: Workspace, backup_id: str) -> None:
     sidecar.mark(workspace.storage, layout.marker_path(workspace.source, backup_id, "complete"))
 
 
+def complete_newest(workspace: Workspace) -> None:
+    """Sign and mark the newest backup of the source, if the run that published it was killed before that and
+    no draft of it is recorded. The caller holds the source's lease."""
+    source, storage = workspace.source, workspace.storage
+    newest_ids = workspace.reader().rows("newest_ids", destination=workspace.destination)
+    backup_id = next((row["backup_id"] for row in newest_ids if row["source"] == source), None)
+    if backup_id is None or storage.exists(layout.marker_path(source, backup_id, "complete")):
+        return
+    (row,) = workspace.reader().rows("show_backup", backup_id=backup_id)
+    has_manifest = storage.exists(layout.manifest_path(source, backup_id))
+    if has_manifest and row["state"] in ("complete", "out_of_sync"):
+        mark_complete(workspace, backup_id)
+        workspace.reporter.note(f"backup {backup_id} is complete; its run was interrupted at the very end")
+
+
 def exists(workspace: Workspace, backup_id: str) -> bool:
     """Return whether the catalog has the backup now."""
     return bool(workspace.reader().rows("find_backups", prefix=backup_id))
@@ -144,6 +159,7 @@ class Life(Generic[D]):
         None if no backup was completed, or if the request is for another one."""
         interrupted = self.interrupted()
         if interrupted is None:
+            complete_newest(self.workspace)
             return None
         draft, discarding = interrupted
         word, report = self.source.WORD, self.workspace.reporter

@@ -33,7 +33,7 @@ from lakebackup_jobs.kafka.format.stored import StoredFile
 from lakebackup_jobs.lifecycle.keyring import open_replaced
 from lakebackup_jobs.lifecycle.parts import parts_of
 from lakebackup_jobs.lifecycle.progress import Reporter
-from lakebackup_jobs.lifecycle.run import Life, backup_row
+from lakebackup_jobs.lifecycle.run import Life, backup_row, complete_newest
 from lakebackup_jobs.lifecycle.source import Source
 from lakebackup_jobs.lifecycle.tasks.numbers import next_backup, next_sequences
 from lakebackup_jobs.lifecycle.tasks.plan_shares import all_rows, clear, require_plan, store_plan
@@ -79,6 +79,7 @@ def run(request: CompactRequest, *, spark: SparkSession | None = None, reporter:
         return {"dry_run": True, "source": source, **_summary(_plan(request, reader, source))}
     work = Workspace(request, source, reporter, spark)
     with work.running("compact") as lease:
+        complete_newest(work)
         plan = _plan(request, work.reader(), source)
         _report(plan, reporter)
         results = []

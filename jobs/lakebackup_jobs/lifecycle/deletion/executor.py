@@ -217,7 +217,6 @@ class Deletion:
         except Exception:
             self.workspace.empty(layout.prune_folder(prune_id))
             raise
-        self.workspace.sign("deletion", prune_id, layout.prune_path(prune_id))
         return prune
 
     def _write_removals(self, plan: DeletionPlan, job: WriteRemovals) -> tuple[Chunk, ...]:
@@ -239,12 +238,13 @@ class Deletion:
         return reader.with_rows("doomed", pa.Table.from_batches(batches, schema))
 
     def carry_out(self, prune: Prune) -> Remaining:
-        """Take all steps after `prune.json`, each of which may have been taken before. Returns the objects
-        that remain.
+        """Sign a prune, and take all steps after `prune.json`, each of which may have been taken before.
 
-        Raises Busy, before the first step, if a restore of an engine's queues is recorded as running.
+        Returns the objects that remain. Raises Busy, before the first step, if a restore of an engine's
+        queues is recorded as running.
         """
         name = f"prune-{prune.prune_id}"
+        self.workspace.sign("deletion", prune.prune_id, layout.prune_path(prune.prune_id))
         # Looks for the rows themselves: in a rebuilt catalog, they are in commits with other names.
         reader = self.workspace.reader()
         (on_record,) = reader.rows("prune_on_record", prune_id=prune.prune_id)
