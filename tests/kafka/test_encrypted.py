@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.support import kafka_truth as truth
+from tests.support.archives import read_archive
 from tests.support.command_line import Commands
 from tests.support.encrypted import Host, KeyPair, leaks, opened_keys
 from tests.support.kafka_truth import Record
@@ -117,6 +118,8 @@ def test_a_host_with_public_keys_makes_backups_that_an_identity_restores(
     assert sorted(record.value or b"" for record in restored) == sorted(
         r.value or b"" for r in [*RECORDS, *LATER]
     )
+    commands.output("archive", "export", "--to", tmp_path / "archive")
+    assert len(read_archive(tmp_path / "archive").docs[orders]) == 40  # a document for each key
     for mode in ("--decode", "--restore"):
         assert commands.result("verify", mode)["damaged"] == 0
     (drill,) = commands.result("drill")["drills"]

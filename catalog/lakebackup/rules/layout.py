@@ -268,10 +268,14 @@ def encrypted_suffix(key_id: str | None) -> str:
     return "" if key_id is None else f".{key_id}{ENCRYPTED_SUFFIX}"
 
 
+def unencrypted_path(path: str) -> str:
+    """The path that an object, whose path has the id of its data key, would have if it were not encrypted."""
+    return path.removesuffix(ENCRYPTED_SUFFIX).rpartition(".")[0]
+
+
 def with_key_id(path: str, key_id: str) -> str:
     """The path that an encrypted object with one file of a snapshot would have with another data key."""
-    stem = path.removesuffix(ENCRYPTED_SUFFIX).rpartition(".")[0]
-    return stem + encrypted_suffix(key_id)
+    return unencrypted_path(path) + encrypted_suffix(key_id)
 
 
 def pack_path(source: str, backup_id: str, task: int, number: int, attempt: str) -> str:

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from importlib.metadata import version
 from operator import attrgetter
 from typing import Any
@@ -27,9 +26,12 @@ from lakebackup.rules.kinds import require_kind
 from lakebackup.rules.times import format_ts
 from lakebackup.storage.nesting import require_outside
 from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import Roots
 from lakebackup_jobs.archives import read_task as archive_task
+from lakebackup_jobs.archives.read_task import StoredObject
 from lakebackup_jobs.archives.write_task import WriteJob
 from lakebackup_jobs.lifecycle.atomic_dir import WORK, StagedFolder
+from lakebackup_jobs.lifecycle.keyring import open_keys, open_roots
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.restore import Subject, restoring
 from lakebackup_jobs.lifecycle.tasks.plan_shares import PlanShares, Share, all_rows, divided, store_plan
@@ -186,28 +188,45 @@ class _ImportedExport:
         """Copy the files in tasks, which check their SHA-256."""
         data = [row for row in self.rows if row["role"] != "schema"]
         storage, reporter = self.staged.storage, work.reporter
-        path_of = partial(layout.path_in_archive, self.chain.last["source"])
-        roots = self.reader.destinations()
-        pairs: list[tuple[Mapping[str, Any], str]] = [(row, path_of(row["path"])) for row in data]
+        roots = open_files(self.reader.destinations(), self.rows)
+        pairs: list[tuple[Mapping[str, Any], str]] = [(row, _path_of(row)) for row in data]
         newest = json.loads(self.chain.last["note"])["archive"]
         for row in newest_designs(self.rows):
-            relative_path = path_of(row["path"]).removeprefix(folder_of(self.chain, row["backup_id"]))
+            relative_path = _path_of(row).removeprefix(folder_of(self.chain, row["backup_id"]))
             pairs.append((row, f"{newest}/{relative_path.lstrip('/')}".lstrip("/")))
         size = sum(row["bytes"] for row, _ in pairs)
         reporter.start(len(pairs), size, "export", "files")
         with TaskProgress(storage, WORK).watched(reporter.update):
             for destination in sorted({row["destination"] for row, _ in pairs}):
                 files = tuple(
-                    (r["path"], r["sha256"], to) for r, to in pairs if r["destination"] == destination
+                    (StoredObject.of(row), to) for row, to in pairs if row["destination"] == destination
                 )
                 uri = roots.uri(destination)
-                job = archive_task.CopyJob(uri, storage.uri, files, WORK, private=False)
+                job = archive_task.CopyJob(uri, storage.uri, files, WORK, roots.keys, private=False)
                 run_all(job, range(len(files)), work.task_cluster, archive_task.MOST_TASKS)
         reporter.update(len(pairs), size)
         self.staged.finish(
             {folder_of(self.chain, b["backup_id"]): b["end_ts"] / 1000 for b in self.chain.backups}
         )
         return {"files": len(pairs), "entries": sum(row["entries"] for row in data)}
+
+
+def _path_of(row: Mapping[str, Any]) -> str:
+    """The path that an imported file had in its archive."""
+    return layout.path_in_archive(row["source"], plain_path(row))
+
+
+def plain_path(row: Mapping[str, Any]) -> str:
+    """The path of a file in the repository, without the id of its data key."""
+    path: str = row["path"]
+    return path if row["key_id"] is None else layout.unencrypted_path(path)
+
+
+def open_files(roots: Roots, rows: Sequence[Mapping[str, Any]]) -> Roots:
+    """The roots with the data keys of rows of archive_files. Raises as `open_keys`."""
+    columns = ("destination", "source", "backup_id", "key_id")
+    keys = {tuple(row[name] for name in columns) for row in rows if row["key_id"] is not None}
+    return roots.with_keys(open_keys(roots, [dict(zip(columns, key, strict=True)) for key in sorted(keys)]))
 
 
 def folder_of(chain: Chain, backup_id: str) -> str:
@@ -221,7 +240,7 @@ def newest_designs(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]
     newest: dict[tuple[str, str], Mapping[str, Any]] = {}
     for row in rows:  # oldest first
         if row["role"] == "schema":
-            newest[row["scope"], row["path"].rpartition("/")[2]] = row
+            newest[row["scope"], plain_path(row).rpartition("/")[2]] = row
     return list(newest.values())
 
 
@@ -262,7 +281,7 @@ class _TopicsExport:
         """Write the SQLite files in tasks, then the JSON files beside them."""
         reporter, counts = work.reporter, Counter[tuple[str, ...]]()
         plan = self._plan(counts, reporter)
-        job = WriteJob(plan, self.reader.destinations())
+        job = WriteJob(plan, open_roots(self.reader, plan.file))
         with plan.task_progress().watched(reporter.update):
             rows = run_all(job, plan.numbers, work.task_cluster, archive_task.MOST_TASKS)
         entries, size = sum(row.entries for row in rows), sum(row.bytes for row in rows)

@@ -15,6 +15,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from lakebackup.encryption.objects import Keyring
 from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.formats.archives import chain, tree
 from lakebackup.formats.archives.chain import ArchiveFile, PlannedBackup
@@ -23,12 +24,14 @@ from lakebackup.requests import RunRequest
 from lakebackup.rows.base import ARCHIVE
 from lakebackup.rules import layout
 from lakebackup.sql_engine.worker import Cluster
-from lakebackup.storage import Storage, open_storage
+from lakebackup.storage import Storage, open_storage, working
 from lakebackup.storage.nesting import require_no_repository
 from lakebackup.store import manifest as sidecar
+from lakebackup.store.data_keys import RunEncryption
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 from lakebackup_jobs.archives import read_task as archive_task
+from lakebackup_jobs.archives.read_task import StoredObject
 from lakebackup_jobs.lifecycle.identity import audit_entry
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.run import mark_complete, publish
@@ -41,10 +44,12 @@ _MAX_JSON_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class ArchiveImportRequest(RunRequest):
-    """The request to import an archive. `source` None: the source is named after the folder."""
+    """The request to import an archive. `source` None: the source is named after the folder. `recipients`:
+    who can read the files; without any, they are not encrypted."""
 
     folder: str
     source: str | None = None
+    recipients: tuple[str, ...] = ()
 
 
 def run(
@@ -79,10 +84,13 @@ def run(
         for plan in plans:
             if plan.in_catalog:  # a run may have died between the catalog's rows and the marker
                 mark_complete(work, plan.backup.backup_id)
+        encryption = RunEncryption.of(request.recipients)
         for plan in new_plans:
-            _copy(work, folder, plan)
+            stored_plan = _copy(work, folder, plan, encryption)
             lease.renew()
-            publish(work, _manifest(work.storage, plan), lease)
+            manifest = _manifest(work.storage, stored_plan)
+            _delete_unused(work.storage, stored_plan)
+            publish(work, manifest, lease, encrypted=encryption is not None)
             reporter.note(f"{plan.backup.backup_id}: {plan.archive_backup.folder or 'the archive'}")
         if new_plans:
             detail = {"folder": request.folder, "backups": [plan.backup.backup_id for plan in new_plans]}
@@ -145,18 +153,35 @@ def _plan(
     return chain.plan(source, destination, archive_backups, archive_files, folder.get, catalog_rows)
 
 
-def _copy(work: Workspace, folder: Storage, plan: PlannedBackup) -> None:
-    backup = plan.backup
+def _copy(
+    work: Workspace, folder: Storage, plan: PlannedBackup, encryption: RunEncryption | None
+) -> PlannedBackup:
+    """Copy the files of a backup. Returns its rows, with the objects as they are stored."""
+    backup, storage = plan.backup, work.storage
+    key = encryption.stored_key(storage, backup.source, backup.backup_id) if encryption else None
+    suffix = layout.encrypted_suffix(key.key_id if key else None)
     files = tuple(
-        (layout.path_in_archive(backup.source, file.path), file.sha256, file.path) for file in plan.files
+        (StoredObject(layout.path_in_archive(backup.source, file.path), file.sha256), f"{file.path}{suffix}")
+        for file in plan.files
     )
     size = sum(file.bytes for file in plan.files)
     reports = layout.backup_folder(backup.source, backup.backup_id)
-    job = archive_task.CopyJob(folder.uri, work.storage.uri, files, reports)
+    job = archive_task.CopyJob(folder.uri, storage.uri, files, reports, Keyring(), key)
     work.reporter.start(len(files), size, "import", "files")
     with work.task_progress(reports).watched(work.reporter.update):
-        run_all(job, range(len(files)), work.task_cluster, archive_task.MOST_TASKS)
+        rows = run_all(job, range(len(files)), work.task_cluster, archive_task.MOST_TASKS)
     work.reporter.update(len(files), size)
+    return plan if key is None else plan.encrypted(key.key_id, {row.path: row for row in rows})
+
+
+def _delete_unused(storage: Storage, plan: PlannedBackup) -> None:
+    """Delete the objects that interrupted imports of a backup have encrypted with other keys."""
+    paths = {file.path for file in plan.files if file.key_id is not None}
+    names = set(map(layout.unencrypted_path, paths))
+    folders = {f"{path.rpartition('/')[0]}/" for path in paths}
+    objects = {entry.path for folder in folders for entry in storage.list(folder)}
+    others = objects - paths
+    working.delete(storage, [path for path in others if layout.unencrypted_path(path) in names])
 
 
 def _manifest(storage: Storage, plan: PlannedBackup) -> sidecar.Manifest:

@@ -33,7 +33,15 @@ from lakebackup.storage.nesting import require_outside
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import Roots
 from lakebackup_jobs.archives import read_task as archive_task
-from lakebackup_jobs.archives.export import Chain, chain_of, newest_designs, select_buckets
+from lakebackup_jobs.archives.export import (
+    Chain,
+    chain_of,
+    newest_designs,
+    open_files,
+    plain_path,
+    select_buckets,
+)
+from lakebackup_jobs.archives.read_task import StoredObject
 from lakebackup_jobs.lifecycle.atomic_dir import WORK, StagedFolder
 from lakebackup_jobs.lifecycle.progress import Reporter
 from lakebackup_jobs.lifecycle.restore import Subject, key_of, restoring, unfinished
@@ -125,9 +133,10 @@ def run(
         run.begin(subject)
         totals = staged.totals
         if totals is None:
-            totals = {"documents": _write(work, plan, reader, staged)}
+            roots = open_files(reader.destinations(), [*plan.files, *plan.designs])
+            totals = {"documents": _write(work, plan, reader, roots, staged)}
             for row in plan.designs:
-                _design(row, reader.destinations(), staged)
+                _design(row, roots, staged)
         staged.finish(totals=totals)
         run.complete(entries=totals["documents"], size=summary["bytes"])
     staged.release()
@@ -163,12 +172,12 @@ def _make_plan(request: ArchiveRestoreRequest, reader: CatalogReader) -> _Plan:
     return _Plan(chain, data, designs, buckets, takeovers(positions, order))
 
 
-def _write(work: Workspace, plan: _Plan, reader: CatalogReader, staged: StagedFolder) -> int:
+def _write(work: Workspace, plan: _Plan, reader: CatalogReader, roots: Roots, staged: StagedFolder) -> int:
     """Find the newest mutation of each document and write the documents; return their number."""
     # Each mutation counts twice: when it is read, and when its document is written.
     mutations = 2 * sum(row["entries"] for row in plan.files)
     work.reporter.start(mutations, None, "restore", "mutations")
-    read_job = ReadJob(reader.destinations(), tuple(plan.files), plan.limits, staged.storage.uri)
+    read_job = ReadJob(roots, tuple(plan.files), plan.limits, staged.storage.uri)
     write_job = DocumentsJob(staged.storage.uri)
     with TaskProgress(staged.storage, WORK).watched(work.reporter.update):
         if work.runner == "local":
@@ -198,10 +207,11 @@ def _write_on_spark(spark: SparkSession, read_job: ReadJob, write_job: Documents
 
 
 def _design(row: Mapping[str, Any], roots: Roots, staged: StagedFolder) -> None:
-    name = row["path"].rpartition("/")[2]
+    name = plain_path(row).rpartition("/")[2]
     folder = f"bucket-{quote_plus(row['scope'])}/" if row["scope"] else ""
     source = roots.open(row["destination"])
-    archive_task.copy(source, row["path"], row["sha256"], staged.storage, f"{folder}{name}")
+    file = StoredObject.of(row)
+    archive_task.copy(source, file, staged.storage, f"{folder}{name}", keys=roots.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +243,7 @@ class ReadJob(PerNumber):
         storage = self.roots.open(file["destination"])
         archive_task.require_same(storage, file["path"], file["sha256"])
         limits = self.limits.get(file["backup_id"], {})
-        with archive_task.as_file(storage, file["path"]) as path:
+        with archive_task.as_file(storage, StoredObject.of(file), self.roots.keys) as path:
             for row_number, row in enumerate(cbb.mutations(path, file["path"])):
                 limit = limits.get((file["scope"], row.vbucket))
                 if limit is not None and row.seqno >= limit:

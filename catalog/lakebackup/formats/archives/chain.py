@@ -13,9 +13,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from lakebackup.errors import Damaged, Refused
 from lakebackup.formats.archives import meta, tree
@@ -27,6 +27,7 @@ from lakebackup.rows.digest import Digest
 from lakebackup.rows.tables import json_line
 from lakebackup.rules import layout
 from lakebackup.rules.kinds import require_kind
+from lakebackup.rules.stored_json import object_of
 
 #: The epoch of every row, since a bucket has none. A rollback shows in the positions instead: the vbucket
 #: starts below the end position of its parent.
@@ -36,6 +37,8 @@ Branches = dict[tuple[str, int], dict[int, int]]
 #: The start and end position of each (bucket, vbucket).
 Spans = dict[tuple[str, int], tuple[int, int]]
 Role = Literal["data", "meta", "schema"]
+# The field of an encrypted backup's note with the digest of its files as they are in the archive.
+_CONTENTS = "contents"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,15 @@ class ArchiveFile:
     summary: Summary | None = None
 
 
+class StoredSize(Protocol):
+    """The columns of an object's row that are known when it is stored."""
+
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def sha256(self) -> str: ...
+
+
 @dataclass(slots=True)
 class PlannedBackup:
     """The rows of one backup of an archive. `in_catalog` tells whether the catalog has them already."""
@@ -57,6 +69,34 @@ class PlannedBackup:
     files: list[DataFile]
     positions: list[Position]
     in_catalog: bool = False
+
+    def encrypted(self, key_id: str, objects: Mapping[str, StoredSize]) -> PlannedBackup:
+        """The rows of the same backup if a data key encrypts its files. `objects`: path -> the stored object.
+
+        The note has the digest of the files as they are in the archive, by which another import of it is
+        compared.
+        """
+        suffix = layout.encrypted_suffix(key_id)
+        files = []
+        for file in self.files:
+            stored = objects[f"{file.path}{suffix}"]
+            files.append(
+                replace(
+                    file,
+                    path=f"{file.path}{suffix}",
+                    bytes=stored.bytes,
+                    sha256=stored.sha256,
+                    key_id=key_id,
+                )
+            )
+        note = {**json.loads(self.backup.note or "{}"), _CONTENTS: self.backup.digest}
+        backup = replace(
+            self.backup,
+            bytes=sum(file.bytes for file in files),
+            digest=_digest(files),
+            note=json.dumps(note, ensure_ascii=False, sort_keys=True),
+        )
+        return replace(self, files=files, backup=backup)
 
 
 @dataclass(slots=True)
@@ -150,11 +190,23 @@ def _require_importable(
             f"{name} was imported before as {catalog_row['backup_id']}, which is {catalog_row['state']} now.",
             hint="To import it again, give the archive another name with --source.",
         )
-    elif (catalog_row["digest"], catalog_row["parent"]) != (backup.digest, backup.parent):
+    elif (_contents_digest(catalog_row), catalog_row["parent"]) != (backup.digest, backup.parent):
         raise Refused(
             f"{name} was imported before as {catalog_row['backup_id']}, with other contents.",
             hint="One of them was changed. To keep both, import this one under another name with --source.",
         )
+
+
+def _contents_digest(catalog_row: Mapping[str, Any]) -> str:
+    """The digest of an imported backup's files as they were in the archive."""
+    return str(object_of(catalog_row["note"]).get(_CONTENTS, catalog_row["digest"]))
+
+
+def _digest(files: Iterable[DataFile]) -> str:
+    digest = Digest()
+    for file in files:
+        digest.add(json_line(file))
+    return digest.hex()
 
 
 def _parent(
@@ -230,9 +282,6 @@ class _BackupRows:
         files = [
             self._file(*node_and_role, files_by_path[path]) for path, node_and_role in self._files().items()
         ]
-        digest = Digest()
-        for file in files:
-            digest.add(json_line(file))
         versions = sorted({str(m["version"]) for m in metas.values() if m.get("version")})
         backup = Backup(
             backup_id=self.backup_id,
@@ -254,7 +303,7 @@ class _BackupRows:
             files=len(files),
             bytes=sum(file.bytes for file in files),
             entries=sum(file.entries for file in files),
-            digest=digest.hex(),
+            digest=_digest(files),
             isolation="",
             codec="null",
             created_by=meta.created_by(metas.values()),

@@ -21,6 +21,7 @@ from tests.support.command_line import quiet
 from tests.support.made_backups import MadeBackups, Record
 from tests.support.roots import roots_of
 
+from lakebackup.encryption.objects import Keyring
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused
 from lakebackup.formats.archives import cbb, chain, tree
 from lakebackup.formats.archives.chain import ArchiveFile, PlannedBackup, takeovers
@@ -28,7 +29,7 @@ from lakebackup.rows.tables import as_row
 from lakebackup.storage import open_storage
 from lakebackup_jobs.archives import export as archive_export
 from lakebackup_jobs.archives.export import ArchiveExportRequest
-from lakebackup_jobs.archives.read_task import CopyJob
+from lakebackup_jobs.archives.read_task import CopyJob, StoredObject
 from lakebackup_jobs.archives.restore import ReadJob, line
 from lakebackup_jobs.archives.write_task import cas_of
 from lakebackup_jobs.lifecycle.atomic_dir import WORK
@@ -44,8 +45,8 @@ def test_tasks_report_what_they_have_read_and_copied(tmp_path: Path, monkeypatch
     storage, (cbb_file,) = open_storage(str(tmp_path)), (tmp_path / "shop").rglob("*.cbb")
     path = str(cbb_file.relative_to(tmp_path))
     file = {
-        "destination": "d", "path": path, "sha256": storage.sha256(path), "backup_id": "1",
-        "scope": "default", "entries": 2,
+        "destination": "d", "path": path, "sha256": storage.sha256(path), "bytes": cbb_file.stat().st_size,
+        "key_id": None, "backup_id": "1", "scope": "default", "entries": 2,
     }  # fmt: skip
     # A later backup takes over from sequence number 2, so only one of the two mutations counts.
     read_job = ReadJob(roots_of(d=storage.uri), (file,), {"1": {("default", 7): 2}}, f"{storage.uri}/to")
@@ -53,8 +54,9 @@ def test_tasks_report_what_they_have_read_and_copied(tmp_path: Path, monkeypatch
     task_progress = progress.TaskProgress(open_storage(f"{storage.uri}/to"), WORK)
     assert task_progress.total() == (2, 0)
     task_progress.clear()
-    copy_job = CopyJob(storage.uri, f"{storage.uri}/to", ((path, file["sha256"], "copy"),), folder=WORK)
-    assert copy_job.run(0) == {"bytes": cbb_file.stat().st_size}
+    copies = ((StoredObject.of(file), "copy"),)
+    copy_job = CopyJob(storage.uri, f"{storage.uri}/to", copies, WORK, Keyring())
+    assert copy_job.run(0) == {"path": "copy", "bytes": file["bytes"], "sha256": file["sha256"]}
     assert task_progress.total() == (1, cbb_file.stat().st_size)
 
 
