@@ -16,7 +16,8 @@ The first fault of each source is a finding. No data file is read: `files` has t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -273,27 +274,32 @@ class _Source:
             in_catalog = self._on_engine(signed_rows.in_catalog, query, kind, self.name)
             in_manifests = {backup_id: signed.sums[query] for backup_id, signed in counting.items()}
             self._compare(query.removeprefix("signed_"), in_catalog, in_manifests)
-        for table in {t for b in counting.values() for t in signed_rows.listed_tables(b.backup.source_kind)}:
-            listed_by = {
-                name: signed
-                for name, signed in counting.items()
-                if table in signed_rows.listed_tables(signed.backup.source_kind)
-            }
-            parts = tuple(
-                (backup_id, layout.parts_path(self.name, backup_id, number))
-                for backup_id, signed in sorted(listed_by.items())
-                for number in range(signed.parts)
-            )
-            try:
-                listed = self._on_engine(signed_rows.listed, table, parts, self.name)
-            except NotFound as gone:
-                raise SubjectMissing(f"{self.name}: {gone.message}", hint=_HINT) from None
-            except Damaged as damaged:
-                raise SubjectChanged(f"{self.name}: {damaged.message}", hint=_HINT) from None
-            in_catalog = self._on_engine(
-                signed_rows.in_catalog, f"listed_{table}", TABLES[table], self.name, "listed_by"
-            )
-            self._compare(table, in_catalog, dict.fromkeys(listed_by, NO_ROWS) | listed)
+        listed: defaultdict[str, list[SignedBackup]] = defaultdict(list)
+        for signed in counting.values():
+            for table in signed_rows.listed_tables(signed.backup.source_kind):
+                listed[table].append(signed)
+        for table, backups in listed.items():
+            self._listed_rows(table, backups)
+
+    def _listed_rows(self, table: str, backups: Sequence[SignedBackup]) -> None:
+        """Compare the rows of a table with those that objects beside some backups list. Raises SubjectMissing
+        and SubjectChanged for such an object, and RowsChanged."""
+        backup_ids = sorted(signed.backup.backup_id for signed in backups)
+        parts = tuple(
+            (backup_id, layout.parts_path(self.name, backup_id, number))
+            for backup_id in backup_ids
+            for number in range(self.signed[backup_id].parts)
+        )
+        try:
+            listed = self._on_engine(signed_rows.listed, table, parts, self.name)
+        except NotFound as gone:
+            raise SubjectMissing(f"{self.name}: {gone.message}", hint=_HINT) from None
+        except Damaged as damaged:
+            raise SubjectChanged(f"{self.name}: {damaged.message}", hint=_HINT) from None
+        in_catalog = self._on_engine(
+            signed_rows.in_catalog, f"listed_{table}", TABLES[table], self.name, "listed_by"
+        )
+        self._compare(table, in_catalog, dict.fromkeys(backup_ids, NO_ROWS) | listed)
 
     def _on_engine(self, hashes: Callable[..., dict[str, bytes]], *arguments: Any) -> dict[str, bytes]:
         """Call `hashes` with a reader on the engine that reads the tables, and the arguments."""
