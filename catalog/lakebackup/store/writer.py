@@ -37,13 +37,13 @@ from lakebackup.rules import layout
 from lakebackup.signing.chain import AuditLink
 from lakebackup.sql_engine import RAW
 from lakebackup.sql_engine.delta.change import replace_rows, set_states
-from lakebackup.sql_engine.delta.dataset import rows_of
 from lakebackup.sql_engine.delta.ddl import make_table
 from lakebackup.sql_engine.delta.repeats import RepeatingCommit, remove_repeats
 from lakebackup.sql_engine.delta.table import (
     append,
     append_files,
     commit,
+    is_appended,
     open_table,
     outrun,
     rows_in,
@@ -394,13 +394,29 @@ class CatalogWriter(Catalog):
 
     def _effective_entries(self) -> list[Audit]:
         """The entries of the catalog's audit log that have an effect."""
-        rows = rows_of(f"{self.catalog_uri}/audit")
-        effective = rows.filter(pc.is_in(rows["action"], pa.array(sorted(audit_log.EFFECTIVE))))
-        return [pick(Audit, row) for row in effective.to_pylist()]
+        effective = pa.array(sorted(audit_log.EFFECTIVE))
+        return [
+            pick(Audit, row)
+            for batch in CatalogReader(self.home.uri, self.catalog_uri).query("audit_rows")
+            for row in batch.filter(pc.is_in(batch["action"], effective)).to_pylist()
+        ]
 
     def _append_signed(self, link: AuditLink) -> None:
-        entries = audit_log.entries_of(link)
-        self._append_entries(entries, list(filter(None, map(audit_log.row_in, entries))), link.name)
+        """Append the entries of a link and the rows that they have, if the catalog lacks them."""
+        if not is_appended(f"{self.catalog_uri}/audit", f"audit-{link.name}"):
+            reader = CatalogReader(self.home.uri, self.catalog_uri)
+            entries = [
+                entry
+                for entry in audit_log.entries_of(link)
+                if entry not in [pick(Audit, row) for row in reader.rows("audit_at", at=entry.at)]
+            ]
+            append(self._storage, "audit", entries, f"audit-{link.name}")
+        rows = filter(None, map(audit_log.row_in, audit_log.entries_of(link)))
+        for table, table_rows in _by_table(rows).items():
+            if not is_appended(f"{self.catalog_uri}/{table}", link.name):
+                present = CatalogReader(self.home.uri, self.catalog_uri).table(table).to_pylist()
+                missing = [row for row in table_rows if as_row(row) not in present]
+                append(self._storage, table, missing, link.name)
 
     def _append_entries(self, entries: Sequence[Audit], rows: Sequence[Row], name: str) -> None:
         append(self._storage, "audit", entries, f"audit-{name}")

@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from lakebackup.errors import LakebackupError
 from lakebackup.rows.base import Row, pick
 from lakebackup.rows.tables import TABLES, json_line, table_of
 from lakebackup.rules.layout import AUDIT_FOLDER
@@ -25,6 +27,7 @@ from lakebackup.storage import Storage
 from lakebackup.store import audit_log, signatures
 from lakebackup.store.audit_log import EFFECTIVE, ROWS_IN_AUDIT
 from lakebackup.store.reader import CatalogReader
+from lakebackup.store.roots import destination_id
 
 _HINT = "Compare the repository with another copy, and find out who could write to it."
 _SET_STATE = "set_state"
@@ -61,10 +64,13 @@ class AuditCheck:
         # Table -> name of a link and index in it -> the digests of the row, one of each time it was signed.
         self.signed: defaultdict[str, defaultdict[tuple[str, int], set[bytes]]]
         self.signed = defaultdict(lambda: defaultdict(set))
+        # Table -> the digests of rows that are signed in other repositories.
+        self.elsewhere: defaultdict[str, set[bytes]] = defaultdict(set)
 
     def run(self) -> None:
         """Fill `result`. Raises Untrusted: the first fault."""
         self._follow()
+        self._follow_others()
         if self.checkpoint:
             self.checkpoint.compare(AUDIT_FOLDER, self.result.digests)
         self.result.entries = len(self.signed["audit"])
@@ -83,6 +89,18 @@ class AuditCheck:
                 for row in filter(None, (entry, audit_log.row_in(entry))):
                     self.signed[table_of(type(row))][link.name, index].add(_digest(row))
 
+    def _follow_others(self) -> None:
+        """Note what is signed in other repositories that have the same catalog, up to their first fault."""
+        own_id = destination_id(self.storage, create=False)
+        roots = self.reader.destinations()
+        for destination in sorted(roots.uris.keys() - {own_id}):
+            with suppress(LakebackupError):
+                links = signatures.links(roots.open(destination), AUDIT_FOLDER)
+                for signed in chain.check(AuditLink, AUDIT_FOLDER, links, self.keys):
+                    for entry in audit_log.entries_of(signed.link):
+                        for row in filter(None, (entry, audit_log.row_in(entry))):
+                            self.elsewhere[table_of(type(row))].add(_digest(row))
+
     def _audit_rows(self) -> Iterator[Mapping[str, Any]]:
         """Yield the rows of the table `audit`, and note the states that they give to backups."""
         for batch in self.reader.query("audit_rows"):
@@ -94,7 +112,7 @@ class AuditCheck:
     def _compare(self, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Compare the rows of a table with those that are signed. Raises NoLink and RowsChanged."""
         signed = self.signed[table]
-        trusted_digests = set[bytes]().union(*signed.values())
+        trusted_digests = self.elsewhere[table].union(*signed.values())
         present_digests, first_unsigned = set(), None
         for row in rows:
             digest = _digest(pick(TABLES[table], row))

@@ -170,6 +170,12 @@ def append(storage: Storage, table: str, rows: Sequence[Row], transaction: str) 
     )
 
 
+def is_appended(uri: str, transaction: str) -> bool:
+    """Return whether the table at a URI has the rows of a transaction."""
+    with open_to_write(uri) as opened:
+        return opened.table.transaction_version(transaction) is not None
+
+
 def settings_of(uri: str) -> dict[str, str]:
     """Return the properties of the table at a URI."""
     return open_table(uri, cached=True).metadata().configuration

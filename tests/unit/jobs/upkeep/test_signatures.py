@@ -204,6 +204,17 @@ def test_a_rebuild_takes_only_what_is_signed(signed: Signed, spark: SparkSession
     assert {row["backup_id"]: row["state"] for row in rows} == dict.fromkeys(signed.ids, "complete")
     policies = lab.commands.rows("sql", "SELECT redundancy FROM policies", "--repo", lab.repository)
     assert [row["redundancy"] for row in policies] == [1]
+    # The catalog does not know which commits the old one had, and must not append the newest entry again.
+    lab.host("host.key")
+    lab.run("hold", signed.ids[0], "--forever", "--reason", "again")
+    (counts,) = lab.commands.rows(
+        "sql",
+        "SELECT count(*) AS n, count(DISTINCT (at, action)) AS kinds FROM audit",
+        "--repo",
+        lab.repository,
+    )
+    assert counts["n"] == counts["kinds"]
+    lab.host(None)
     assert lab.verify("--checkpoint", signed.checkpoint)["findings"] == []
 
 
@@ -493,6 +504,20 @@ def test_hosts_that_only_restore_need_no_key(signed: Signed) -> None:
     lab.run("restore", "snapshot", "--backup", signed.ids[2], "--to", lab.folder / "out")
     result = lab.verify("--checkpoint", signed.checkpoint)
     assert (result["unsigned_audit_entries"], result["findings"]) == (1, [])
+
+
+def test_two_repositories_with_one_catalog_are_checked_each(lab: Lab) -> None:
+    """The catalog has the policies of both, and each signs those that were set through it."""
+    lab.monkeypatch.setenv("LAKEBACKUP_CATALOG", str(lab.folder / "catalog"))
+    lab.backup("text 0")
+    lab.run("policy", "set", SOURCE, "--redundancy", "1")
+    other = ("--repo", lab.folder / "other")
+    words = ("backup", "snapshot", lab.folder / "tree", "--source", "others")
+    lab.commands.output(*words, *other)
+    lab.commands.output("policy", "set", "others", "--redundancy", "2", *other)
+    assert lab.verify()["findings"] == []
+    (lab.folder / "other" / in_audit(1)).unlink()
+    assert lab.fault(source=AUDIT_FOLDER) == "NoLink"  # nobody vouches for the other's policy any more
 
 
 def test_a_command_goes_on_after_the_newest_entry_was_damaged(signed: Signed) -> None:
