@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lakebackup_jobs.lifecycle.progress import ResultPrinter
 
 # The beginning of the variables that name identities.
-_IDENTITIES = "LAKEBACKUP_ENCRYPTION__"
+_IDENTITIES = ("LAKEBACKUP_ENCRYPTION__", "_LAKEBACKUP_ENCRYPTION__")
 
 # There is no deadline, because the time of an example depends on the load of the machine. CI always runs the
 # same examples, a developer's machine runs new ones.

@@ -16,6 +16,9 @@ MISSING_HINT = (
     "Set identity_file under [encryption] of lakebackup.toml, or LAKEBACKUP_ENCRYPTION__IDENTITY_FILE."
 )
 _PREFIX = "LAKEBACKUP_ENCRYPTION__"
+# Variables for processes below this one. They are not the user's: those would count for the next connection
+# of this process, before its file of settings.
+_INHERITED = "_LAKEBACKUP_ENCRYPTION__"
 # What files of identities contain: those of age, and private SSH keys.
 _MARKS = (b"AGE-SECRET-KEY-1", b"BEGIN OPENSSH PRIVATE KEY")
 _PROTECTED = b"age-encryption.org/"
@@ -29,7 +32,7 @@ def use(options: EncryptionOptions) -> None:
     global _options
     _options = options
     for name in _FILES:
-        variable, path = f"{_PREFIX}{name}", getattr(options, name.lower())
+        variable, path = f"{_INHERITED}{name}", getattr(options, name.lower())
         if path:
             environ[variable] = path
         else:  # an earlier connection of this process may have set it
@@ -40,10 +43,9 @@ def in_use() -> EncryptionOptions:
     """The options of this process; those of its variables if none were set."""
     if _options is not None:
         return _options
-    names = ("IDENTITY_FILE", "PASSPHRASE_FILE", "PASSPHRASE")
-    return EncryptionOptions.model_validate(
-        {name.lower(): value for name in names if (value := environ.get(f"{_PREFIX}{name}"))}
-    )
+    values = {name: environ.get(f"{_INHERITED}{name}") or environ.get(f"{_PREFIX}{name}") for name in _FILES}
+    values["PASSPHRASE"] = environ.get(f"{_PREFIX}PASSPHRASE")
+    return EncryptionOptions.model_validate({name.lower(): text for name, text in values.items() if text})
 
 
 def configured_identities(file: str | None = None) -> Identities | None:
