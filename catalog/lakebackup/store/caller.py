@@ -9,13 +9,10 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from lakebackup.config import MASK, is_secret
 from lakebackup.rows.upkeep import Audit
-
-if TYPE_CHECKING:
-    from lakebackup.signing.keys import SigningKey
+from lakebackup.signing.keys import SigningKey
 
 #: The outcome of a command that succeeded.
 OK = "ok"
