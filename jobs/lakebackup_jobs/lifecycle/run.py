@@ -74,7 +74,10 @@ def complete_newest(workspace: Workspace) -> None:
     """Sign and mark the newest backup of the source, if the run that published it was killed before that and
     no draft of it is recorded. The caller holds the source's lease."""
     source, storage = workspace.source, workspace.storage
-    newest_ids = workspace.reader().rows("newest_ids", destination=workspace.destination)
+    destination = workspace.existing_destination()
+    if destination is None:  # there is no backup yet, and this creates nothing
+        return
+    newest_ids = workspace.reader().rows("newest_ids", destination=destination)
     backup_id = next((row["backup_id"] for row in newest_ids if row["source"] == source), None)
     if backup_id is None or storage.exists(layout.marker_path(source, backup_id, "complete")):
         return
