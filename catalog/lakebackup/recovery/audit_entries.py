@@ -3,7 +3,6 @@ signature."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +34,7 @@ def read(spark: SparkSession, storage: Storage, keys: TrustedKeys | None) -> Aud
     if keys is None:
         return AuditEntries(_signed(spark, storage, None).unionByName(_unsigned(spark, storage)))
     newest, problems = _newest_trusted(storage, keys)
-    if count := sum(1 for _ in unsigned_paths(storage)):
+    if count := _unsigned_count(storage):
         problems.append(
             f"{AUDIT_FOLDER}/: {count} entries are not signed by a trusted key and are left out. Set the "
             "policies and holds among them again."
@@ -43,12 +42,9 @@ def read(spark: SparkSession, storage: Storage, keys: TrustedKeys | None) -> Aud
     return AuditEntries(_signed(spark, storage, newest), tuple(problems))
 
 
-def unsigned_paths(storage: Storage, *, start_after: str = "") -> Iterator[str]:
-    """Yield the paths of entries without a signature, which are in the order of their times."""
+def _unsigned_count(storage: Storage) -> int:
     folder = f"{AUDIT_FOLDER}/"
-    for entry in storage.list(folder, start_after=start_after):
-        if entry.path[len(folder)].isdigit():
-            yield entry.path
+    return sum(entry.path[len(folder)].isdigit() for entry in storage.list(folder))
 
 
 def _newest_trusted(storage: Storage, keys: TrustedKeys) -> tuple[int, list[str]]:

@@ -35,7 +35,7 @@ from lakebackup.sql_engine.delta.table import open_table
 from lakebackup.storage import Storage
 from lakebackup.store import data_keys, signatures, translations
 from lakebackup.store import manifest as sidecar
-from lakebackup.store.audit_log import ROWS_IN_AUDIT
+from lakebackup.store.audit_log import ROWS_IN_AUDIT, SET_STATE
 from lakebackup.store.delta_append import LISTED, LISTED_BY, TornListings
 from lakebackup.store.roots import FORMAT, destination_id
 from lakebackup.store.tombstones import RemovalReader, prune_ids, read_prune
@@ -230,8 +230,8 @@ class _Rebuild:
         if torn:
             self.result.problems.append(f"{layout.AUDIT_FOLDER}/: {torn} entries cannot be read.")
         self.writer.append_frame("audit", valid_entries.coalesce(1))
-        if "set_state" in actions:
-            changes = valid_entries.where(F.col("action") == "set_state").groupBy("subject")
+        if SET_STATE in actions:
+            changes = valid_entries.where(F.col("action") == SET_STATE).groupBy("subject")
             state = F.get_json_object(F.max_by("detail", "at"), "$.state").alias("state")
             for row in changes.agg(state).collect():
                 self.states[row["subject"]] = cast("State", row["state"])

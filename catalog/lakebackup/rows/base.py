@@ -25,6 +25,8 @@ CHANGES = "changes"
 QUEUES = "queues"
 Int32 = Annotated[int, "int32"]
 State = Literal["complete", "out_of_sync", "deleted", "unconfirmed"]
+#: The states of backups that restores use.
+COUNTING: tuple[State, ...] = ("complete", "out_of_sync")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

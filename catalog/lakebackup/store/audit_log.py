@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 
 from lakebackup.rows.base import Row
@@ -36,6 +36,8 @@ ROWS_IN_AUDIT = {
     "queue_restore": "queue_restores",
     "drill": "drills",
 }
+#: The action of a change of a backup's state.
+SET_STATE = "set_state"
 #: The action for a message of an engine that later backups leave out.
 SKIP_MESSAGE = "skip message"
 #: The actions whose entries have an effect after they are written. A forged one of them does harm.
@@ -85,7 +87,16 @@ def entries_of(link: AuditLink) -> list[Audit]:
         ) from None
 
 
-def row_in(entry: Audit) -> Row | None:
+def rows_of(entries: Sequence[Audit]) -> Iterator[tuple[int, Row]]:
+    """Yield the rows of all tables that come from some entries: each entry and the row that it has, with the
+    entry's index."""
+    for index, entry in enumerate(entries):
+        yield index, entry
+        if row := _row_in(entry):
+            yield index, row
+
+
+def _row_in(entry: Audit) -> Row | None:
     """The row of a table of `ROWS_IN_AUDIT` that an entry has; None if it has none.
 
     The entry of a command that has the name of such an action has the command's request, and no row.

@@ -357,7 +357,7 @@ class CatalogWriter(Catalog):
         The entries have the order of `backup_ids`. A rebuild reads the states from them.
         """
         detail = json.dumps({"state": state, "reason": reason})
-        entry = partial(Audit, actor=actor, action="set_state", detail=detail, outcome=caller.OK)
+        entry = partial(Audit, actor=actor, action=audit_log.SET_STATE, detail=detail, outcome=caller.OK)
         entries = [entry(at=_time_us(), subject=backup_id) for backup_id in backup_ids]
         self._log_groups(entries, secrets.token_hex(4))
         with self._changes():
@@ -403,20 +403,23 @@ class CatalogWriter(Catalog):
 
     def _append_signed(self, link: AuditLink) -> None:
         """Append the entries of a link and the rows that they have, if the catalog lacks them."""
-        if not is_appended(f"{self.catalog_uri}/audit", f"audit-{link.name}"):
-            reader = CatalogReader(self.home.uri, self.catalog_uri)
-            entries = [
-                entry
-                for entry in audit_log.entries_of(link)
-                if entry not in [pick(Audit, row) for row in reader.rows("audit_at", at=entry.at)]
-            ]
-            append(self._storage, "audit", entries, f"audit-{link.name}")
-        rows = filter(None, map(audit_log.row_in, audit_log.entries_of(link)))
+        rows = (row for _, row in audit_log.rows_of(audit_log.entries_of(link)))
         for table, table_rows in _by_table(rows).items():
-            if not is_appended(f"{self.catalog_uri}/{table}", link.name):
-                present = CatalogReader(self.home.uri, self.catalog_uri).table(table).to_pylist()
+            transaction = f"audit-{link.name}" if table == "audit" else link.name
+            if not is_appended(f"{self.catalog_uri}/{table}", transaction):
+                present = self._present_rows(table, table_rows)
                 missing = [row for row in table_rows if as_row(row) not in present]
-                append(self._storage, table, missing, link.name)
+                append(self._storage, table, missing, transaction)
+
+    def _present_rows(self, table: str, rows: Sequence[Row]) -> list[dict[str, Any]]:
+        """The rows of a table, among which some rows may be. Of the large table `audit`, those of their span
+        of time."""
+        reader = CatalogReader(self.home.uri, self.catalog_uri)
+        if table != "audit":
+            rows_of_table: list[dict[str, Any]] = reader.table(table).to_pylist()
+            return rows_of_table
+        times = [row.at for row in rows if isinstance(row, Audit)]
+        return reader.rows("audit_span", first_at=min(times), last_at=max(times))
 
     def _append_entries(self, entries: Sequence[Audit], rows: Sequence[Row], name: str) -> None:
         append(self._storage, "audit", entries, f"audit-{name}")

@@ -180,8 +180,7 @@ def _delete_unused(storage: Storage, plan: PlannedBackup) -> None:
     names = set(map(layout.unencrypted_path, paths))
     folders = {f"{path.rpartition('/')[0]}/" for path in paths}
     objects = {entry.path for folder in folders for entry in storage.list(folder)}
-    others = objects - paths
-    working.delete(storage, [path for path in others if layout.unencrypted_path(path) in names])
+    working.delete(storage, [path for path in objects - paths if layout.unencrypted_path(path) in names])
 
 
 def _manifest(storage: Storage, plan: PlannedBackup) -> sidecar.Manifest:

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from lakebackup.errors import Damaged, Refused
 from lakebackup.rows.backups import Backup
+from lakebackup.rows.base import COUNTING
 from lakebackup.rules import layout
 from lakebackup.storage import working
 from lakebackup.store import data_keys
@@ -83,7 +84,7 @@ def complete_newest(workspace: Workspace) -> None:
         return
     (row,) = workspace.reader().rows("show_backup", backup_id=backup_id)
     has_manifest = storage.exists(layout.manifest_path(source, backup_id))
-    if has_manifest and row["state"] in ("complete", "out_of_sync"):
+    if has_manifest and row["state"] in COUNTING:
         mark_complete(workspace, backup_id)
         workspace.reporter.note(f"backup {backup_id} is complete; its run was interrupted at the very end")
 

@@ -28,6 +28,7 @@ from lakebackup.errors import Damaged, NotFound
 from lakebackup.recovery.rebuild import sources
 from lakebackup.requests import Request
 from lakebackup.rows.backups import Backup, DataFile
+from lakebackup.rows.base import COUNTING
 from lakebackup.rows.tables import TABLES, json_line
 from lakebackup.rules import layout
 from lakebackup.rules.layout import AUDIT_FOLDER
@@ -48,8 +49,6 @@ from lakebackup_jobs.upkeep.signed_audit import AuditCheck
 from lakebackup_jobs.upkeep.signed_rows import IN_MANIFESTS
 
 _HINT = "Compare the repository with another copy, and find out who could write to it."
-# The states of backups that restores use.
-_COUNTING = ("complete", "out_of_sync")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +189,7 @@ class _Source:
         """Compare each signed object. Of an object that was signed repeatedly, the newest link counts."""
         rows = self.reader.rows("signed_backups", source=self.name)
         self.rows = {row["backup_id"]: row for row in rows}
-        self.counting = {name: row for name, row in self.rows.items() if row["state"] in _COUNTING}
+        self.counting = {name: row for name, row in self.rows.items() if row["state"] in COUNTING}
         for backup in filter(None, signatures.read_ahead(self._object, self.links.values())):
             self.signed[backup.backup.backup_id] = backup
 
@@ -249,7 +248,7 @@ class _Source:
         """Raise RowsChanged if the catalog lacks a signed backup, or if it does not count and the audit log
         does not say why."""
         state = self.rows[backup_id]["state"] if backup_id in self.rows else None
-        if state in _COUNTING or state in self.states.get(backup_id, ()):
+        if state in COUNTING or state in self.states.get(backup_id, ()):
             return
         text = f"says that backup {backup_id} is {state}" if state else f"does not have backup {backup_id}"
         raise RowsChanged(

@@ -25,12 +25,11 @@ from lakebackup.signing.faults import NoLink, RowsChanged
 from lakebackup.signing.keys import PublicKey, TrustedKeys
 from lakebackup.storage import Storage
 from lakebackup.store import audit_log, signatures
-from lakebackup.store.audit_log import EFFECTIVE, ROWS_IN_AUDIT
+from lakebackup.store.audit_log import EFFECTIVE, ROWS_IN_AUDIT, SET_STATE
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.roots import destination_id
 
 _HINT = "Compare the repository with another copy, and find out who could write to it."
-_SET_STATE = "set_state"
 # Whoever runs drills needs no key: evidence shows who did.
 _TABLES = tuple(table for table in ROWS_IN_AUDIT.values() if table != "drills")
 _EFFECTIVE = EFFECTIVE - {"drill"}
@@ -85,9 +84,8 @@ class AuditCheck:
             self.first = self.first or link
             self.result.digests[link.number] = link.digest
             self.result.signers.add(signed.signer)
-            for index, entry in enumerate(audit_log.entries_of(link)):
-                for row in filter(None, (entry, audit_log.row_in(entry))):
-                    self.signed[table_of(type(row))][link.name, index].add(_digest(row))
+            for index, row in audit_log.rows_of(audit_log.entries_of(link)):
+                self.signed[table_of(type(row))][link.name, index].add(_digest(row))
 
     def _follow_others(self) -> None:
         """Note what is signed in other repositories that have the same catalog, up to their first fault."""
@@ -97,15 +95,14 @@ class AuditCheck:
             with suppress(LakebackupError):
                 links = signatures.links(roots.open(destination), AUDIT_FOLDER)
                 for signed in chain.check(AuditLink, AUDIT_FOLDER, links, self.keys):
-                    for entry in audit_log.entries_of(signed.link):
-                        for row in filter(None, (entry, audit_log.row_in(entry))):
-                            self.elsewhere[table_of(type(row))].add(_digest(row))
+                    for _, row in audit_log.rows_of(audit_log.entries_of(signed.link)):
+                        self.elsewhere[table_of(type(row))].add(_digest(row))
 
     def _audit_rows(self) -> Iterator[Mapping[str, Any]]:
         """Yield the rows of the table `audit`, and note the states that they give to backups."""
         for batch in self.reader.query("audit_rows"):
             for row in batch.to_pylist():
-                if row["action"] == _SET_STATE:
+                if row["action"] == SET_STATE:
                     self.result.states[row["subject"]].add(str(object_of(row["detail"]).get("state")))
                 yield row
 
@@ -140,7 +137,7 @@ class AuditCheck:
     def _needs_signature(self, table: str, row: Mapping[str, Any]) -> bool:
         if table != "audit" or row["action"] in _EFFECTIVE:
             return True
-        return row["action"] == _SET_STATE and self.first is not None and row["at"] > self.first.signed_at
+        return row["action"] == SET_STATE and self.first is not None and row["at"] > self.first.signed_at
 
 
 def _digest(row: Row) -> bytes:

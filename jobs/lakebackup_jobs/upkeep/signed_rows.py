@@ -17,10 +17,9 @@ from lakebackup.rows.backups import DataFile, Gap, Position, Scope
 from lakebackup.rows.base import Row, pick
 from lakebackup.rows.tables import TABLES, json_line
 from lakebackup.rows.topics import Group
-from lakebackup.rules.kinds import KINDS
 from lakebackup.signing.set_hash import SetHash
 from lakebackup.sql_engine.worker import PerNumber
-from lakebackup.store.delta_append import ListedRows
+from lakebackup.store.delta_append import LISTED_BY, ListedRows
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.writer import FOLDED
 
@@ -38,18 +37,18 @@ _MOST_TASKS = 64
 
 @dataclass(frozen=True, slots=True)
 class HashRows:
-    """For `CatalogReader.map`: hashes rows of a table. `by`: the column that has the id of their backup."""
+    """For `CatalogReader.map`: hashes rows of a table. `id_column` has the id of their backup."""
 
     COLUMNS: ClassVar[str] = _COLUMNS
 
     kind: type[Row]
-    by: str
+    id_column: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         hashes: defaultdict[str, SetHash] = defaultdict(SetHash)
         for batch in batches:
             for row in batch.to_pylist():
-                hashes[row[self.by]].add(json_line(pick(self.kind, row)).encode())
+                hashes[row[self.id_column]].add(json_line(pick(self.kind, row)).encode())
         for backup_id, rows_hash in hashes.items():
             yield pa.RecordBatch.from_pylist([{"backup_id": backup_id, "sums": rows_hash.sums}])
 
@@ -68,25 +67,22 @@ class HashListed(PerNumber):
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
         backup_id, part = self.parts[number]
-        kind, rows_hash = TABLES[self.table], SetHash()
-        for batch in ListedRows(self.destination_uri, self.table, ((part,),)).rows(0):
-            for row in batch.to_pylist():
-                rows_hash.add(json_line(pick(kind, row)).encode())
-        yield pa.RecordBatch.from_pylist([{"backup_id": backup_id, "sums": rows_hash.sums}])
+        batches = ListedRows(self.destination_uri, self.table, ((part,),)).rows(0)
+        sums = of(pick(TABLES[self.table], row) for batch in batches for row in batch.to_pylist())
+        yield pa.RecordBatch.from_pylist([{"backup_id": backup_id, "sums": sums}])
 
 
 def listed_tables(source_kind: str) -> tuple[str, ...]:
     """The tables whose rows are listed beside the backups of a kind. Tables that are folded lose rows that
     are not needed any more, so they are left out."""
-    kind = KINDS.get(source_kind)
-    return tuple(table for table in kind.listed if table not in FOLDED) if kind else ()
+    return tuple(table for table in LISTED_BY.get(source_kind, ()) if table not in FOLDED)
 
 
 def in_catalog(
-    reader: CatalogReader, query: str, kind: type[Row], source: str, by: str = "backup_id"
+    reader: CatalogReader, query: str, kind: type[Row], source: str, id_column: str = "backup_id"
 ) -> dict[str, bytes]:
     """The hash of the catalog's rows of each backup that counts, by the backup's id."""
-    return _merged(reader.map(HashRows(kind, by), HashRows.COLUMNS, query, source=source))
+    return _merged(reader.map(HashRows(kind, id_column), HashRows.COLUMNS, query, source=source))
 
 
 def listed(
