@@ -28,6 +28,7 @@ from lakebackup_jobs.runtime.terminal_text import visible
 from lakebackup_sql import load
 
 T = TypeVar("T")
+_WAIT_S = 0.1
 
 HELP = """\
 A statement ends with a semicolon, and may have several lines. Commands:
@@ -163,11 +164,13 @@ class Shell:
         """Run `work` in a thread and return its result, because the engine's own code does not see Ctrl-C."""
         future = self._thread.submit(work)
         try:
+            while not future.done():  # one wait without an end would miss a Ctrl-C that comes just before it
+                wait([future], _WAIT_S)
             return future.result()
         except KeyboardInterrupt:
             while not future.done():  # the query may not have started yet, so one interrupt may not be enough
                 self.connection.interrupt()
-                wait([future], 0.1)
+                wait([future], _WAIT_S)
             raise
 
     def _command(self, name: str, *words: str) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import signal
+import sys
 import threading
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from tests.support.catalogs import backup_id
 from tests.support.command_line import Commands
+from tests.support.kafka_truth import until
 from tests.support.made_backups import MadeBackups, Record
 from tests.support.processes import TerminalRun
 
@@ -236,12 +239,19 @@ def test_names_are_completed(
 
 
 def test_ctrl_c_stops_the_statement(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal goes to the statement's thread and does not wake the main thread. A Ctrl-C that comes just
+    before the main thread waits does not either."""
     stopped = threading.Event()
     main_thread = threading.get_ident()
 
+    def main_thread_waits() -> bool:
+        names = [call.name for call in traceback.extract_stack(sys._current_frames()[main_thread])]
+        return names[-1] == "wait" and "submit" not in names
+
     def run_until_interrupted(*_: object, **__: object) -> None:
-        signal.pthread_kill(main_thread, signal.SIGINT)
-        assert stopped.wait(60)
+        until(main_thread_waits, "the main thread waits")
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        stopped.wait(20)
 
     monkeypatch.setattr(connection, "sql", run_until_interrupted)
     monkeypatch.setattr(connection, "interrupt", stopped.set)
@@ -251,6 +261,7 @@ def test_ctrl_c_stops_the_statement(connection: Connection, monkeypatch: pytest.
             shell.run("SELECT 1;")
     finally:
         signal.signal(signal.SIGINT, handler)
+    assert stopped.is_set()
 
 
 def test_on_a_real_terminal(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
