@@ -100,6 +100,8 @@ def _each_test_has_its_own_keys() -> Iterator[None]:
         identities._options = None  # type: ignore[attr-defined]
     if signing := sys.modules.get("lakebackup_jobs.runtime.signing"):
         signing.use(signing.SigningOptions())
+    if storage := sys.modules.get("lakebackup.storage"):
+        storage.encrypt_metadata({})
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -246,6 +246,9 @@ class EncryptionOptions(BaseModel):
     identity_file: Location = Field(default=None, description="file of the identity that reads backups")
     passphrase: Passphrase = Field(default=None, description="passphrase of the identity")
     passphrase_file: Location = Field(default=None, description="file of the passphrase, instead of it")
+    metadata_key_file: Location = Field(
+        default=None, description="file of the key that encrypts the metadata of a new repository"
+    )
 
     @property
     def has_recipients(self) -> bool:

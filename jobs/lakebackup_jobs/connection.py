@@ -24,6 +24,7 @@ from lakebackup.rules.kafka_properties import translate
 from lakebackup.rules.times import parse_duration, parse_time
 from lakebackup.sql_engine.limits import Limits
 from lakebackup.sql_engine.spark import SparkEngine, streamed
+from lakebackup.storage import with_key
 from lakebackup.storage.uris import normalized
 from lakebackup.store import trust
 from lakebackup.store.behind import HINT, what_is_lost
@@ -36,7 +37,7 @@ from lakebackup_jobs.query.chart import Chart, ChartName, draw
 from lakebackup_jobs.query.parameters import bind
 from lakebackup_jobs.query.plan import Plan
 from lakebackup_jobs.query.python_words import in_python_words, require_known, translated
-from lakebackup_jobs.runtime import identities, signing
+from lakebackup_jobs.runtime import identities, metadata_key, signing
 from lakebackup_jobs.runtime.session import in_utc
 from lakebackup_jobs.topics.restore import run
 
@@ -299,7 +300,7 @@ class Connection:
         values.setdefault("source", settings.source)
         values["bandwidth"] = settings.bandwidth and int(settings.bandwidth)
         values |= {"catalog": settings.catalog, "remote": settings.remote, "lease_ttl_s": settings.lease_ttl}
-        return RestoreRequest(self.repo, to, tuple(topics), dry_run=dry_run, **values)
+        return RestoreRequest(with_key(self.repo), to, tuple(topics), dry_run=dry_run, **values)
 
     def _restore(self, request: RestoreRequest) -> dict[str, Any]:
         spark = None if self._spark is None else self._session()
@@ -411,6 +412,7 @@ def use(settings: Settings) -> None:
     Sets what the settings of this process name (`trust.local`), its identities and its signing keys.
     """
     identities.use(settings.encryption)
+    metadata_key.use(settings)
     signing.use(settings.signing)
     environ.update({**settings.s3.variables(), **settings.storage.variables()})
     approved, servers = settings.approved, settings.kafka.get("bootstrap.servers")

@@ -134,8 +134,8 @@ def test_every_other_case_has_figures(
     output, err = capfd.readouterr()
     assert code == 0, output[-4000:] + err
     assert f"| {measure.FAILED} " not in output, err
-    # Backups and restores of two sizes, merges of both, growth of logs and of removals.
-    assert output.count("\n### ") == len(cases) + 4
+    # Backups and restores of two sizes, merges of both, three of encryption, growth of logs and of removals.
+    assert output.count("\n### ") == len(cases) + 6
 
 
 @pytest.mark.spark

@@ -12,6 +12,7 @@ import pytest
 from tests.support.change_feed import ChangeFeed
 from tests.support.command_line import Commands
 from tests.support.encrypted import Host, leaks
+from tests.support.encrypted_metadata import names_in_clear, new_key, use_catalog
 from tests.support.log_tasks import LogTask, busy, restored
 from tests.support.runs import Lab
 
@@ -19,6 +20,7 @@ from lakebackup.config import SigningOptions
 from lakebackup.encryption.objects import MAGIC
 from lakebackup.errors import UsageProblem
 from lakebackup.signing.keys import create
+from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.runtime import signing
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -69,3 +71,30 @@ def test_a_log_is_captured_with_public_keys_and_restored_with_an_identity(
     assert restored(lab, tmp_path / "after") == rows
     signed = cli.result("verify", "--signatures", "--public-key", tmp_path / "host.key.pub")
     assert (signed["backups"], signed["unsigned"], signed["findings"]) == (signed["links"], 0, [])
+
+
+def test_no_name_of_a_table_is_in_the_repository_of_a_log(
+    cli: Commands, broker: Broker, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The names and definitions of tables are metadata of a log, which flushes read without an identity."""
+    repository = tmp_path / "backups"
+    monkeypatch.setenv("LAKEBACKUP_REPO", str(repository))
+    use_catalog(tmp_path / "catalog", monkeypatch)
+    host = Host(monkeypatch, tmp_path / "keys")
+    keys, file = host.key_pair("identity"), new_key(host)
+    host.has(keys.recipient, metadata_key_file=file)
+    feed, feed_topic = ChangeFeed(partitions=2), topic("feed", partitions=2)
+    servers = ("--bootstrap-server", broker.bootstrap)
+    for name in ("secret-orders", "secret-refunds"):
+        busy(feed, feed.create_table("secret-shop", name), 5, begin=0)
+        feed.send(broker.bootstrap, feed_topic)
+    flags = ("--endts", str(feed.last_ts), "--flush-every", "1s", "--no-run")
+    cli.output("log", "start", "secret-log", "--pattern", feed_topic, *flags, *servers)
+    cli.output("log", "run", "secret-log")
+    host.has(keys.recipient, identity_file=keys.file, metadata_key_file=file)
+    cli.output("log", "compact", "secret-log")
+    assert cli.result("verify", "--decode")["damaged"] == 0
+    cli.output("log", "restore", "secret-log", "--to", f"dir:{tmp_path / 'out'}")
+    assert names_in_clear(repository) == []
+    assert leaks(repository, [b"secret-", feed_topic.encode()]) == []
+    assert leaks(tmp_path / "out", [b"secret-orders"])

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.command_line import Commands
-from tests.support.encrypted import Host
+from tests.support.encrypted import Host, leaks
+from tests.support.encrypted_metadata import names_in_clear, new_key, use_catalog
 
 pytestmark = pytest.mark.spark
 
@@ -50,3 +51,40 @@ def test_spark_copies_and_restores_what_a_rebuilt_catalog_knows(
     assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == {
         file.name: file.read_bytes() for file in tree.iterdir()
     }
+
+
+def test_metadata_is_encrypted_by_tasks_and_by_a_rebuild(
+    cli: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    repository, tree, on_spark = tmp_path / "backups", tmp_path / "secret-db", ("--runner", "spark")
+    monkeypatch.setenv("LAKEBACKUP_REPO", str(repository))
+    use_catalog(tmp_path / "catalog", monkeypatch)
+    host = Host(monkeypatch, tmp_path / "keys")
+    keys, file = host.key_pair("identity"), new_key(host)
+    host.has(keys.recipient, metadata_key_file=file)
+    (tree / "secret-folder").mkdir(parents=True)
+    for number in range(40):
+        (tree / f"secret-folder/secret-{number}").write_bytes(b"secret row %d; " % number * 100)
+    (tree / "secret-noise").write_bytes(os.urandom(3 << 20))
+    for number in range(2):
+        cli.output("backup", "snapshot", tree, "--mode", "full", *on_spark)
+        (tree / "secret-folder/secret-1").write_bytes(b"a later row; %d" % number)
+        cli.output("backup", "snapshot", tree, *on_spark)
+    cli.output("policy", "set", "secret-db", "--redundancy", "1")
+    assert cli.result("prune", "--source", "secret-db", "--delete")["deleted"]
+    queries = (
+        "SELECT backup_id, state, files, bytes FROM backups ORDER BY 1",
+        "SELECT name, key_id, stored_bytes FROM snapshot_files ORDER BY name, added_in",
+        "SELECT action, subject, detail FROM audit ORDER BY at",
+    )
+    rows = [cli.rows("sql", query) for query in queries]
+    use_catalog(tmp_path / "rebuilt", monkeypatch)
+    cli.output("catalog", "rebuild")
+    assert [cli.rows("sql", query) for query in queries[:2]] == [*rows[:2]]
+    host.has(identity_file=keys.file, metadata_key_file=file)
+    assert cli.result("verify", "--decode", *on_spark)["damaged"] == 0
+    cli.output("restore", "snapshot", "--to", tmp_path / "out", "--layout", "flat", *on_spark)
+    restored = {file.name: file.read_bytes() for file in (tmp_path / "out").rglob("*") if file.is_file()}
+    assert restored == {file.name: file.read_bytes() for file in tree.rglob("*") if file.is_file()}
+    assert names_in_clear(repository) == []
+    assert leaks(repository, [b"secret"]) == []

@@ -14,11 +14,13 @@ from pyspark.sql import SparkSession
 from tests.support import kafka_truth as truth
 from tests.support.command_line import Commands
 from tests.support.encrypted import Host, KeyPair, leaks
+from tests.support.encrypted_metadata import names_in_clear, new_key, use_catalog
 from tests.support.following import following
 from tests.support.kafka_truth import Record
 from tests.support.runs import Lab
 
 from lakebackup.encryption.objects import MAGIC
+from lakebackup.storage import with_key
 from lakebackup_jobs.demo.broker import Broker
 from lakebackup_jobs.targets import records as restored_records
 
@@ -37,7 +39,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "backups"
 
 
-def back_up(cli: Commands, broker: Broker, topic: str, *flags: str) -> None:
+def back_up(cli: Commands, broker: Broker | Lab, topic: str, *flags: str) -> None:
     cli.output(
         "backup", "topics", topic, "--bootstrap-server", broker.bootstrap, "--groups", "none",
         "--runner", "spark", *flags,
@@ -151,3 +153,38 @@ def test_followed_batches_have_a_key_each(
     assert leaks(lab.folder, SECRETS) == []
     lab.restore(name, maps={name: copy})
     assert truth.contents(lab.bootstrap, copy) == truth.contents(lab.bootstrap, name)
+
+
+def test_metadata_is_encrypted_by_every_process(
+    lab: Lab,
+    cli: Commands,
+    topic: Callable[..., str],
+    host: Host,
+    keys: KeyPair,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The planner of a follower and the tasks of a restore by SELECT and of a compaction run elsewhere."""
+    repository, file = tmp_path / "encrypted", new_key(host)
+    monkeypatch.setenv("LAKEBACKUP_REPO", str(repository))
+    catalog = use_catalog(tmp_path / "catalog", monkeypatch)
+    name = topic("secret-follow", partitions=2, **{"cleanup.policy": "compact"})
+    host.has(keys.recipient, identity_file=keys.file, metadata_key_file=file)
+    truth.produce(lab.bootstrap, name, RECORDS)
+    back_up(cli, lab, name, "--source", "lab")  # this process has the key from now on
+    uri = with_key(str(repository))
+    with following(lab, name, destination=uri, catalog=str(catalog), recipients=(keys.recipient,)) as run:
+        truth.produce(lab.bootstrap, name, RECORDS)
+
+        def are_stored() -> bool:
+            assert not run.outcomes, str(run.outcomes[0])
+            return cli.rows("sql", "SELECT sum(entries) AS n FROM files") == [{"n": 2 * len(RECORDS)}]
+
+        truth.until(are_stored, "the records are backed up")
+    select = f"SELECT partition, key, concat('masked-', value) AS value, ts FROM records('{name}')"
+    cli.output("restore", "topics", name, "--to", f"dir:{tmp_path / 'out'}", "--select-records", select)
+    assert len([*truth.records_below(tmp_path / "out")]) == 2 * len(RECORDS)
+    assert cli.result("compact")["kept_entries"] == 20
+    assert cli.result("verify", "--decode", "--runner", "spark")["damaged"] == 0
+    assert names_in_clear(repository) == []
+    assert leaks(repository, [*SECRETS, b"secret-follow"]) == []

@@ -64,7 +64,7 @@ class Commands:
         self.capture.readouterr()
         code = main([str(word) for word in words], spark=self.spark)
         output, err = self.capture.readouterr()
-        assert "Traceback" not in err
+        assert "Traceback" not in err, err
         return code, output, err
 
     def fails(self, code: int, *words: str | Path) -> str:

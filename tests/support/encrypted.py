@@ -22,7 +22,9 @@ from lakebackup.store import data_keys
 from lakebackup_jobs.lifecycle.keyring import open_key
 from lakebackup_jobs.runtime import identities
 
-_SETTINGS = ("RECIPIENTS", "RECIPIENTS_FILE", "IDENTITY_FILE", "PASSPHRASE", "PASSPHRASE_FILE")
+_SETTINGS = (
+    "RECIPIENTS", "RECIPIENTS_FILE", "IDENTITY_FILE", "PASSPHRASE", "PASSPHRASE_FILE", "METADATA_KEY_FILE",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

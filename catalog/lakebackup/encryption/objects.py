@@ -24,12 +24,13 @@ from lakebackup.errors import Damaged
 MAGIC = b"LKBENC1\n"
 KEY_ID_BYTES = 8
 PREFIX_BYTES = len(MAGIC) + KEY_ID_BYTES
-#: A data file of topics, the key filter of one, or an object with files of a snapshot.
-Kind = Literal["data", "keys", "files"]
+#: A data file of topics, the key filter of one, an object with files of a snapshot, or one of metadata.
+Kind = Literal["data", "keys", "files", "metadata"]
 #: Topic, epoch, partition and first offset of a data file. Its key filter has those of the file.
 FileName = tuple[str, str, str, int]
-#: What distinguishes an object from all others of its data key. Of an object of a snapshot, it is the path.
-BoundName = FileName | tuple[str]
+#: What distinguishes an object from all others of its data key. Of an object of a snapshot, it is the path;
+#: metadata has nothing, since some of it is written before its path is known.
+BoundName = FileName | tuple[str] | tuple[()]
 
 
 class NamedFile(Protocol):

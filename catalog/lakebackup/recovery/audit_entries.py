@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as Spark's own documentation has it)
 
+from lakebackup.recovery import stored_text
 from lakebackup.rows.tables import spark_columns
 from lakebackup.rules.layout import AUDIT_FOLDER, signatures_folder
 from lakebackup.signing import chain
@@ -15,9 +16,6 @@ from lakebackup.signing.faults import Untrusted
 from lakebackup.signing.keys import TrustedKeys
 from lakebackup.storage import Storage
 from lakebackup.store import signatures
-
-#: The names of objects with a link or an entry begin with a digit, and those of others do not.
-_NAMES = "[0-9]*.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,7 @@ def _signed(spark: SparkSession, storage: Storage, newest: int | None) -> DataFr
     folder = signatures_folder(AUDIT_FOLDER)
     if next(storage.list(folder), None) is None:
         return spark.createDataFrame([], spark_columns("audit"))
-    objects = spark.read.text(f"{storage.uri}/{folder}", wholetext=True, pathGlobFilter=_NAMES)
+    objects = stored_text.numbered_objects(spark, storage, folder)
     payload = F.unbase64(F.get_json_object("value", "$.payload")).cast("string")
     entry = spark_columns("audit").replace(" NOT NULL", "")
     link = F.from_json(payload, f"number BIGINT, name STRING, entries ARRAY<STRUCT<{entry}>>")
@@ -78,5 +76,5 @@ def _signed(spark: SparkSession, storage: Storage, newest: int | None) -> DataFr
 
 
 def _unsigned(spark: SparkSession, storage: Storage) -> DataFrame:
-    entries = spark.read.schema(spark_columns("audit"))
-    return entries.json(f"{storage.uri}/{AUDIT_FOLDER}", pathGlobFilter=_NAMES)
+    entry = F.from_json("value", spark_columns("audit").replace(" NOT NULL", "")).alias("entry")
+    return stored_text.numbered_objects(spark, storage, f"{AUDIT_FOLDER}/").select(entry).select("entry.*")

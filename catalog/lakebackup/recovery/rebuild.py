@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as Spark's own documentation has it)
 
 from lakebackup.errors import Damaged, LakebackupError, NotFound, Refused, UsageProblem
-from lakebackup.recovery import audit_entries, imports
+from lakebackup.recovery import audit_entries, imports, stored_text
 from lakebackup.rows.backups import Backup, KeyRecipient
 from lakebackup.rows.base import SNAPSHOT, State
 from lakebackup.rows.digest import LANE_DIGITS, LANES, Digest
@@ -37,7 +37,7 @@ from lakebackup.store import data_keys, signatures, translations
 from lakebackup.store import manifest as sidecar
 from lakebackup.store.audit_log import ROWS_IN_AUDIT, SET_STATE
 from lakebackup.store.delta_append import LISTED, LISTED_BY, TornListings
-from lakebackup.store.roots import FORMAT, destination_id
+from lakebackup.store.roots import destination_id, root_file
 from lakebackup.store.tombstones import RemovalReader, prune_ids, read_prune
 from lakebackup.store.writer import FOLDED, CatalogWriter
 
@@ -432,8 +432,8 @@ class _Rebuild:
         folders = [folder for folder in folders if next(self.storage.list(folder), None)]
         if not folders:
             return None
-        lines = self.spark.read.text([f"{self.storage.uri}/{folder}" for folder in folders])
-        backup_id = F.regexp_extract(F.col("_metadata.file_path"), "^.*/backups/([^/]+)/parts/", 1)
+        lines = stored_text.lines(self.spark, self.storage, folders)
+        backup_id = F.regexp_extract("path", "^.*/backups/([^/]+)/parts/", 1)
         return lines.select("value", backup_id.alias("backup_id"))
 
     def _as_marked(self, backup: Backup) -> Backup:
@@ -456,8 +456,7 @@ class _Rebuild:
         try:
             destination_id(self.storage, create=False)
         except NotFound:
-            content = f'{{"format": {FORMAT}, "destination": "{name}"}}'
-            self.storage.put(layout.ROOT_FILE, content.encode(), if_absent=True)
+            self.storage.put(layout.ROOT_FILE, root_file(self.storage, name).encode(), if_absent=True)
 
 
 def _same_number(first: Backup, second: Backup) -> bool:

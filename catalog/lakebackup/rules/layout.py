@@ -29,7 +29,11 @@ ENCODED_FORMAT = 2
 ZSTD_SUFFIX = ".zst"
 #: The end of the name of an encrypted object of a snapshot.
 ENCRYPTED_SUFFIX = ".enc"
+#: The ends of the names of objects that have a data key if their backup is encrypted.
+DATA_SUFFIXES = (".data", ".keys", ENCRYPTED_SUFFIX)
 ROOT_FILE = "lakebackup.json"
+#: The wrapped key of a repository's metadata, if it is encrypted.
+METADATA_KEY_FILE = "metadata-key.json"
 CATALOG_FOLDER = "catalog"
 LEASES_FOLDER = "leases"
 #: The folder for tests of a storage. It is beside the folders of leases, which Object Lock does not cover.

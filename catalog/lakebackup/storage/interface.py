@@ -167,6 +167,11 @@ class Storage(ABC):
         """
 
     @abstractmethod
+    def children(self, prefix: str = "") -> Iterator[tuple[str, ObjectStat | None]]:
+        """Yield the names directly below the folder `prefix`, in any order: with its stat for an object, with
+        None for a folder, which may contain no objects."""
+
+    @abstractmethod
     def folders(self, prefix: str = "") -> Iterator[str]:
         """Yield the names of the folders directly below the folder `prefix` that contain objects, sorted."""
 
@@ -188,3 +193,14 @@ class Storage(ABC):
     def _check_range(self, path: str, start: int, length: int | None) -> None:
         if start < 0 or (length is not None and length < 0):
             raise UsageProblem(f"Cannot read {length} bytes from byte {start} of {path}.")
+
+
+class EncryptedUri(str):
+    """The URI of a storage whose names and metadata are encrypted, in its normal form.
+
+    It has the key, which is pickled with it. Its text shows none.
+    """
+
+    def open(self, storage: Storage) -> Storage:
+        """Return the storage, given the one at the same URI that does not decrypt."""
+        raise NotImplementedError

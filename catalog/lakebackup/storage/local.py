@@ -148,7 +148,7 @@ class LocalStorage(Storage):
         with _translate_errors("read", path):
             status = self._readable_path(path).lstat()
             self._require_file(path, status.st_mode)
-        return ObjectStat(path, status.st_size, status.st_mtime_ns // 1_000_000)
+        return _stat(path, status)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectStat]:
         yield from self._list(self._folder(prefix), prefix, start_after)
@@ -170,7 +170,21 @@ class LocalStorage(Storage):
                     status = names[name].stat(follow_symlinks=False)
                 except FileNotFoundError:  # deleted since the scan
                     continue
-                yield ObjectStat(prefix + name, status.st_size, status.st_mtime_ns // 1_000_000)
+                yield _stat(prefix + name, status)
+
+    def children(self, prefix: str = "") -> Iterator[tuple[str, ObjectStat | None]]:
+        with _translate_errors("list", prefix or str(self._root)):
+            try:
+                entries = [*os.scandir(self._folder(prefix))]
+            except (FileNotFoundError, NotADirectoryError):
+                return
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if prefix or entry.name != _TEMPORARY:
+                    yield entry.name, None
+                continue
+            with suppress(FileNotFoundError):  # deleted since the scan
+                yield entry.name, _stat(prefix + entry.name, entry.stat(follow_symlinks=False))
 
     def folders(self, prefix: str = "") -> Iterator[str]:
         folder = self._folder(prefix)
@@ -335,6 +349,10 @@ class LocalWriter(ObjectWriter):
             self._file.close()
         with suppress(FileNotFoundError):
             self._temporary.unlink()
+
+
+def _stat(path: str, status: os.stat_result) -> ObjectStat:
+    return ObjectStat(path, status.st_size, status.st_mtime_ns // 1_000_000)
 
 
 def _is_linked(root: Path, parts: Iterable[str]) -> bool:

@@ -124,20 +124,26 @@ class S3Storage(Storage):
         arguments = {"StartAfter": self._prefix + start_after} if start_after else {}
         with self._translate_errors("list", prefix):
             for page in self._pages(prefix, **arguments):
-                for entry in page.get("Contents", ()):
-                    if not entry["Key"].endswith(
-                        "/"
-                    ):  # in other programs, an empty object that stands for a folder
-                        path = entry["Key"].removeprefix(self._prefix)
-                        yield ObjectStat(path, entry["Size"], _ms(entry["LastModified"]))
+                yield from self._objects(page)
 
-    def folders(self, prefix: str = "") -> Iterator[str]:
-        """As in every storage. An empty object with which another program marks a folder counts too."""
-        folder = self._prefix + prefix
+    def children(self, prefix: str = "") -> Iterator[tuple[str, ObjectStat | None]]:
+        """As in every storage, with a request per thousand names."""
         with self._translate_errors("list", prefix):
             for page in self._pages(prefix, Delimiter="/"):
                 for entry in page.get("CommonPrefixes", ()):
-                    yield entry["Prefix"].removeprefix(folder)[:-1]
+                    yield entry["Prefix"].removeprefix(self._prefix + prefix)[:-1], None
+                for stat in self._objects(page):
+                    yield stat.path.removeprefix(prefix), stat
+
+    def _objects(self, page: Mapping[str, Any]) -> Iterator[ObjectStat]:
+        for entry in page.get("Contents", ()):
+            if not entry["Key"].endswith("/"):  # in other programs, an empty object that stands for a folder
+                path = entry["Key"].removeprefix(self._prefix)
+                yield ObjectStat(path, entry["Size"], _ms(entry["LastModified"]))
+
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        """As in every storage. An empty object with which another program marks a folder counts too."""
+        return (name for name, stat in self.children(prefix) if stat is None)
 
     def delete(self, path: str) -> None:
         """As in every storage. A bucket with versioning keeps the old version."""

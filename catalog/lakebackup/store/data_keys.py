@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from lakebackup.encryption.objects import BackupKey, DataKey
 from lakebackup.encryption.recipients import WrappedKey, recipient, wrap
-from lakebackup.errors import Damaged, NotFound
+from lakebackup.encryption.storage import EncryptedStorage
+from lakebackup.errors import Damaged, NotFound, UsageProblem
 from lakebackup.rows.backups import KeyRecipient
 from lakebackup.rules import layout
 from lakebackup.storage import Storage
@@ -71,9 +72,18 @@ class RunEncryption:
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(_SECRET_BYTES), repr=False)
 
     @classmethod
-    def of(cls, recipients: Iterable[str]) -> RunEncryption | None:
-        """Return how a run encrypts for some recipients; None without recipients."""
-        return cls(names) if (names := tuple(recipients)) else None
+    def of(cls, recipients: Iterable[str], storage: Storage) -> RunEncryption | None:
+        """Return how a run encrypts for some recipients; None without recipients.
+
+        Raises UsageProblem if the storage's metadata is encrypted: then the data is encrypted too.
+        """
+        names = tuple(recipients)
+        if not names and isinstance(storage, EncryptedStorage):
+            raise UsageProblem(
+                f"The metadata of {storage.uri} is encrypted, and nobody could open the backup.",
+                hint="Set recipients under [encryption] beside metadata_key_file.",
+            )
+        return cls(names) if names else None
 
     def key(self, source: str, backup_id: str) -> BackupKey:
         """Return this run's key of a backup."""

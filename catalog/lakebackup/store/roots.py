@@ -10,9 +10,12 @@ from lakebackup.encryption.objects import Keyring
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.rules import layout
 from lakebackup.rules.stored_json import NO_JSON
-from lakebackup.storage import A_FEW, AlreadyExists, Storage, open_storage
+from lakebackup.storage import A_FEW, AlreadyExists, Storage, open_storage, with_key
+from lakebackup.store import metadata_keys
 
 FORMAT = 1
+#: The format of a repository whose metadata is encrypted. Earlier versions refuse it.
+ENCRYPTED_FORMAT = 2
 
 
 class Roots:
@@ -36,7 +39,8 @@ class Roots:
         self._proved: dict[str, Storage] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Roots, (self.uris, self.refused, self.keys)
+        # In another process, only its key opens a repository whose metadata is encrypted.
+        return Roots, ({name: with_key(uri) for name, uri in self.uris.items()}, self.refused, self.keys)
 
     @property
     def readable(self) -> Mapping[str, str]:
@@ -83,12 +87,11 @@ class Roots:
             root_id = None
         if root_id != destination:
             has = f"that of repository {root_id}" if root_id else "none"
-            content = json.dumps({"format": FORMAT, "destination": destination})
             raise Refused(
                 f"{storage.uri} does not prove to be repository {destination}: the {layout.ROOT_FILE} there "
                 f"is {has}.",
                 hint="Nothing was read or deleted there. Check that the right file system is mounted. If the "
-                f"file was lost, and only then, put it back: {content}",
+                f"file was lost, and only then, put it back: {root_file(storage, destination)}",
             )
         return storage
 
@@ -97,21 +100,23 @@ def destination_id(storage: Storage, *, create: bool = True) -> str:
     """The id of a destination, from its lakebackup.json. With `create`, a missing file is written.
 
     Raises NotFound (the file is missing and `create` is false), Refused (it is missing although there are
-    backups, which would then belong to no destination), Damaged, or UsageProblem (a newer version wrote it).
+    backups, which would then belong to no destination), Damaged, or UsageProblem (a newer version wrote it,
+    or the key of its metadata is not set).
     """
     try:
-        root_file = json.loads(storage.get(layout.ROOT_FILE, length=A_FEW))
-        version, destination = root_file["format"], root_file["destination"]
+        content = json.loads(storage.get(layout.ROOT_FILE, length=A_FEW))
+        version, destination = content["format"], content["destination"]
         if not isinstance(version, int) or not isinstance(destination, str):
             raise TypeError("a field is of the wrong type")
+        metadata_keys.require_opened(storage, content)
     except NotFound:
         if not create:
             raise
         _require_new(storage)
         destination = secrets.token_hex(8)
+        metadata_keys.prepare(storage)
         try:
-            content = json.dumps({"format": FORMAT, "destination": destination})
-            storage.put(layout.ROOT_FILE, content.encode(), if_absent=True)
+            storage.put(layout.ROOT_FILE, root_file(storage, destination).encode(), if_absent=True)
         except AlreadyExists:
             return destination_id(storage)
         return destination
@@ -120,12 +125,21 @@ def destination_id(storage: Storage, *, create: bool = True) -> str:
             f"{layout.ROOT_FILE} in {storage.uri} cannot be read: {error!r}.",
             hint='It should be like {"format": 1, "destination": "<id>"}; the id is a column of `files`.',
         ) from error
-    if version > FORMAT:
+    if version > ENCRYPTED_FORMAT:
         raise UsageProblem(
-            f"{storage.uri} has format version {version}; this lakebackup knows versions up to {FORMAT}.",
+            f"{storage.uri} has format version {version}; this lakebackup knows versions up to "
+            f"{ENCRYPTED_FORMAT}.",
             hint="Use the lakebackup that wrote it, or a newer one.",
         )
     return destination
+
+
+def root_file(storage: Storage, destination: str) -> str:
+    """The content of lakebackup.json of a destination."""
+    fields = metadata_keys.root_fields(storage)
+    return json.dumps(
+        {"format": ENCRYPTED_FORMAT if fields else FORMAT, "destination": destination, **fields}
+    )
 
 
 def _require_new(storage: Storage) -> None:
@@ -137,6 +151,6 @@ def _require_new(storage: Storage) -> None:
             ):
                 raise Refused(
                     f"{storage.uri} holds backups of {source}, but no {layout.ROOT_FILE}.",
-                    hint=f'Put it back: {{"format": {FORMAT}, "destination": "<id>"}}; the id is the column '
-                    "`destination` of the view `files`.",
+                    hint=f"Put it back: {root_file(storage, '<id>')}; the id is the column `destination` of "
+                    "the view `files`.",
                 )

@@ -84,7 +84,7 @@ def run(
         for plan in plans:
             if plan.in_catalog:  # a run may have died between the catalog's rows and the marker
                 mark_complete(work, plan.backup.backup_id)
-        encryption = RunEncryption.of(request.recipients)
+        encryption = RunEncryption.of(request.recipients, work.storage)
         for plan in new_plans:
             stored_plan = _copy(work, folder, plan, encryption)
             lease.renew()

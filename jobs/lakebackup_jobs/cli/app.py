@@ -161,7 +161,11 @@ _PANELS: Mapping[str, Mapping[str, str | Group]] = {
         **_group(
             "key",
             "Create and test the keys that sign evidence and that read backups.",
-            {"create": "key.create", "list": "key.list_", **_verbs("key", "test", "add", "remove", "rotate")},
+            {
+                "create": "key.create",
+                "list": "key.list_",
+                **_verbs("key", "test", "add", "remove", "rotate", "recover"),
+            },
         ),
         **_group(
             "evidence",

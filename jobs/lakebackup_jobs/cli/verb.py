@@ -35,6 +35,7 @@ from lakebackup.config import (
 from lakebackup.errors import LakebackupError
 from lakebackup.rules.kafka_properties import check_servers
 from lakebackup.rules.times import LocalTime
+from lakebackup.storage import with_key
 from lakebackup.storage.private import require_own
 from lakebackup.storage.uris import require_folder
 from lakebackup.store.reader import CatalogReader
@@ -186,7 +187,7 @@ class Call:
         """The values of shared flags and settings, under the names of the requests' fields."""
         settings, flags = self.settings, self.flags
         values: dict[str, Any] = {
-            "destination": self.repository,
+            "destination": with_key(self.repository),
             "catalog": settings.catalog,
             "dry_run": self.dry_run,
             "keys_file": settings.log.keys_file,

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 import threading
 from abc import ABC, abstractmethod
+from contextlib import ExitStack
+from tempfile import TemporaryDirectory
 from typing import Any, Generic
 
 from pyspark.errors import PySparkException
@@ -17,6 +19,7 @@ from pyspark.sql import DataFrame, Row
 from lakebackup.errors import EnvironmentProblem, LakebackupError
 from lakebackup.rules import layout
 from lakebackup.sql_engine.failures import cause_in, task_errors
+from lakebackup.storage import EncryptedUri
 from lakebackup.store.lease import Lease
 from lakebackup_jobs.lifecycle.run import exists, is_unconfirmed, mark_complete
 from lakebackup_jobs.lifecycle.source import D
@@ -44,7 +47,11 @@ class Stream(ABC, Generic[D]):
         self._batch_lock = threading.Lock()
         spark = workspace.spark
         spark.dataSource.register(source_class(name, planner))
+        self._ending = ExitStack()
         folder = f"{workspace.storage.uri}/{layout.follow_folder(workspace.source)}"
+        if isinstance(workspace.storage.uri, EncryptedUri):
+            # Spark writes topics' names into its checkpoint. Without one, the next run asks the catalog.
+            folder = f"file://{self._ending.enter_context(TemporaryDirectory(prefix='lakebackup-follow-'))}"
         self._query = (
             spark.readStream.format(name)
             .load()
@@ -76,7 +83,7 @@ class Stream(ABC, Generic[D]):
         was_active = self._query.isActive
         if was_active:
             self._batch_lock.acquire()
-        self._query.stop()
+        self.abandon()
         self._raise_failure(was_active)
 
     def drain(self) -> None:
@@ -86,12 +93,13 @@ class Stream(ABC, Generic[D]):
         except PySparkException:
             pass  # raised below, as an error of ours
         finally:
-            self._query.stop()
+            self.abandon()
         self._raise_failure(was_stopped=False)
 
     def abandon(self) -> None:
         """Stop the query immediately."""
         self._query.stop()
+        self._ending.close()
 
     def _batch(self, rows: DataFrame, number: int) -> None:  # noqa: ARG002 (Spark's signature)
         """Take one backup. Spark calls this on a thread of its own."""

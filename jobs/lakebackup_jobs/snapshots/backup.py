@@ -93,7 +93,7 @@ class SnapshotBackup(Source[InProgress]):
     def __init__(self, workspace: Workspace, request: SnapshotRequest) -> None:
         super().__init__(workspace)
         self.request = request
-        self.encryption = RunEncryption.of(request.recipients)
+        self.encryption = RunEncryption.of(request.recipients, workspace.storage)
         self.reader = workspace.reader()
         self.next: Snapshot | None = None
         self._layout = layout_of(request.layout)

@@ -117,7 +117,7 @@ class TopicsBackup(Source[InProgress]):
     ) -> None:
         super().__init__(workspace)
         self.request, self.cluster, self.reader = request, cluster, reader
-        self.encryption = RunEncryption.of(request.recipients)
+        self.encryption = RunEncryption.of(request.recipients, workspace.storage)
 
     def plan(self) -> InProgress:
         work, request, reader = self.workspace, self.request, self.reader

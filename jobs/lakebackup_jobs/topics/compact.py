@@ -121,7 +121,7 @@ class TopicsCompaction(Source[CompactDraft]):
         super().__init__(workspace)
         self.request, self.batch = request, batch
         self.reader = workspace.reader()
-        self.encryption = RunEncryption.of(request.recipients)
+        self.encryption = RunEncryption.of(request.recipients, workspace.storage)
 
     def draft(self) -> CompactDraft:
         """The draft of the backup. It continues the backup of the batch before. Raises NotFound."""

@@ -130,7 +130,7 @@ class _Following(Stream[Prepared]):
         self.reported_warnings: set[str] = set()
         self.long_open: set[tuple[str, str, int]] = set()
         self._failed = False
-        self.encryption = RunEncryption.of(request.recipients)
+        self.encryption = RunEncryption.of(request.recipients, work.storage)
         planner = TopicsPlanner(request, work.source, self.encryption)
         super().__init__(work, _NAME, planner, every_ms=max(1, round(every_s * 1000)))
 

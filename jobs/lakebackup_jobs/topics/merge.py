@@ -125,7 +125,7 @@ class TopicsMerge(Source[InProgress]):
         super().__init__(workspace)
         self.request = request
         self.reader = workspace.reader()
-        self.encryption = RunEncryption.of(request.recipients)
+        self.encryption = RunEncryption.of(request.recipients, workspace.storage)
 
     @property
     def record_path(self) -> str:

@@ -10,11 +10,12 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 from lakebackup.encryption.recipients import Identities
+from lakebackup.encryption.storage import EncryptedStorage
 from lakebackup.errors import Damaged, LakebackupError, NotFound, UsageProblem
 from lakebackup.requests import Request
 from lakebackup.rows.backups import KeyRecipient
 from lakebackup.rules import kinds
-from lakebackup.store import data_keys
+from lakebackup.store import data_keys, metadata_keys
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.keyring import open_key, read_key
 from lakebackup_jobs.lifecycle.progress import Reporter
@@ -64,7 +65,8 @@ def test(request: KeysRequest, *, reporter: Reporter, identities: Identities | N
 
 
 def rotate(request: KeysRequest, *, reporter: Reporter) -> dict[str, Any]:
-    """Wrap each data key for the recipients of the request, and return how many are wrapped for them.
+    """Wrap each data key for the recipients of the request, and return how many are wrapped for them. The key
+    of encrypted metadata is wrapped too.
 
     Data files and other repositories are not touched. A dry run only counts. A rotation that was interrupted
     has wrapped some keys, which the identity may no longer open: they stay as they are. Raises UsageProblem
@@ -107,6 +109,8 @@ def rotate(request: KeysRequest, *, reporter: Reporter) -> dict[str, Any]:
     problems = []
     writer = work.writer(in_process=True)
     writer.prepare()
+    if isinstance(work.storage, EncryptedStorage):  # whoever rotates has the key of the metadata
+        metadata_keys.store(work.storage, work.storage.uri.key, request.recipients)
     for source, group in groupby(rows, itemgetter("source")):
         with work.lease(f"source-{source}"):
             keys, wrapped = list(group), []

@@ -80,8 +80,8 @@ class LogJob:
         self, request: LogRequest, reporter: Reporter, stop: threading.Event, last_error: LastError
     ) -> None:
         self.request, self.reporter, self.stop, self.last_error = request, reporter, stop, last_error
-        self.encryption = RunEncryption.of(request.recipients)
         self.storage = open_storage(request.destination)
+        self.encryption = RunEncryption.of(request.recipients, self.storage)
         self.lease = self.acquire_lease()
         self.totals = {"flushes": 0, "files": 0, "bytes": 0, "entries": 0}
         self.last: str | None = None

@@ -111,7 +111,9 @@ class LogCompaction(Derived):
         super().__init__(workspace)
         self.request, self.plan = request, plan
         self.keys = LogKeys.load(request.keys_file) if request.keys_file else None
-        self.encryption = None if request.encrypt is False else RunEncryption.of(request.recipients)
+        self.encryption = (
+            None if request.encrypt is False else RunEncryption.of(request.recipients, workspace.storage)
+        )
 
     @property
     def record_path(self) -> str:

@@ -59,7 +59,7 @@ class QueueBackup(Source[InProgress]):
 
     def __init__(self, workspace: Workspace, planner: QueuePlanner) -> None:
         super().__init__(workspace)
-        self.encryption = RunEncryption.of(planner.request.recipients)
+        self.encryption = RunEncryption.of(planner.request.recipients, workspace.storage)
         self.planner = planner
         self.snapshots = FullSnapshot(planner.request, workspace)
         self._point: Mapping[str, Any] = {}
