@@ -314,6 +314,18 @@ def test_a_wrong_identity_prevents_no_drill_of_other_sources(
     assert "Not what was backed up: clear: " in commands.fails(7, "drill")
 
 
+def test_a_trial_restore_with_a_foreign_identity_finds_no_damage(
+    repository: Repository, commands: Commands
+) -> None:
+    foreign_identity(repository)
+    error = commands.fails(4, "verify", "--restore")
+    assert "Trial restores failed: " in error
+    assert "opens the data key" in error
+    assert commands.rows("sql", "SELECT * FROM checks WHERE outcome <> 'ok'") == []
+    lost_key(repository)
+    commands.fails(7, "verify", "--restore")
+
+
 def test_evidence_of_a_foreign_identity_shows_no_difference(
     repository: Repository, commands: Commands, tmp_path: Path
 ) -> None:
