@@ -437,6 +437,34 @@ def test_verify_names_wrong_objects_of_keys_without_an_identity(
     assert (code, result["missing"], result["damaged"]) == (7, 1, 1), err
 
 
+def stranger_beside_the_recipient(repository: Repository, wrapped: list[Any]) -> list[Any]:
+    """The object names a recipient whom no settings name."""
+    return [*wrapped, {**wrapped[0], "recipient": new_identity()[1]}]
+
+
+def recipient_in_name_only(repository: Repository, wrapped: list[Any]) -> list[Any]:
+    """The object names the next recipient, and the retired identity opens it."""
+    return [{**wrapped[0], "recipient": repository.next_recipient}]
+
+
+def recipient_named_twice(repository: Repository, wrapped: list[Any]) -> list[Any]:
+    return recipient_in_name_only(repository, wrapped) * 2
+
+
+@pytest.mark.parametrize(
+    "forged", [stranger_beside_the_recipient, recipient_in_name_only, recipient_named_twice]
+)
+def test_a_rotation_wraps_a_forged_object_for_the_recipients_of_the_settings_alone(
+    forged: Callable[[Repository, list[Any]], list[Any]], repository: Repository, commands: Commands
+) -> None:
+    repository.seal(repository.first, forged(repository, repository.sealed(repository.first)["wrapped_keys"]))
+    commands.output("key", "rotate")
+    for file in (repository.first, repository.second):
+        wrapped = repository.sealed(file)["wrapped_keys"]
+        assert [key["recipient"] for key in wrapped] == [repository.next_recipient]
+    assert "2 of 2 data keys cannot be opened" in commands.fails(7, "key", "test", repository.keys.file)
+
+
 def test_a_rotation_passes_over_a_lost_key_and_wraps_all_others(
     repository: Repository, commands: Commands
 ) -> None:
