@@ -227,6 +227,7 @@ def test_a_host_with_public_keys_prunes_what_it_cannot_read(
     states = [row["state"] for row in commands.rows("list")]
     assert states.count("complete") == 2
     assert len(commands.rows("sql", "SELECT key_id FROM data_keys")) == 2
+    assert len(list((tmp_path / "backups").glob("*/backups/*/data-keys/*.json"))) == 2
     folder = f"dir:{tmp_path / 'out'}"
     assert keys.recipient in commands.fails(2, "restore", "topics", orders, "--to", folder)
     assert not (tmp_path / "out").exists()

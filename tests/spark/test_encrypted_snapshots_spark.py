@@ -13,6 +13,8 @@ import pytest
 from tests.support.command_line import Commands
 from tests.support.encrypted import Host
 
+from lakebackup_jobs.lifecycle.deletion import executor
+
 pytestmark = pytest.mark.spark
 
 
@@ -50,3 +52,17 @@ def test_spark_copies_and_restores_what_a_rebuilt_catalog_knows(
     assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == {
         file.name: file.read_bytes() for file in tree.iterdir()
     }
+
+    # After a full, nothing needs the keys of the first two backups. Spark's tasks delete them.
+    host.has(keys.recipient)
+    full_id = cli.result("backup", "snapshot", tree, "--mode", "full", *on_spark)["backup_id"]
+    monkeypatch.setattr(executor, "is_large", lambda _: True)
+    assert cli.result("prune", "--source", "db", "--delete")["deleted"]
+    key_objects = list(repository.glob("db/backups/*/data-keys/*.json"))
+    assert [file.parts[-3] for file in key_objects] == [full_id]
+    rows = [cli.rows("sql", query) for query in queries]
+    assert {row["backup_id"] for row in rows[0]} == {full_id}
+    shutil.move(repository / "catalog", tmp_path / "lost too")
+    cli.output("catalog", "rebuild")
+    assert [cli.rows("sql", query) for query in queries] == rows
+    assert cli.result("verify", *on_spark)["missing"] == 0
