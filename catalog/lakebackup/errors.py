@@ -13,11 +13,13 @@ from typing import Any, ClassVar, Self
 
 class LakebackupError(Exception):
     """The base of all expected errors. `retryable`: trying again later can help. `result`: what a run did
-    although it failed in part, or None."""
+    although it failed in part, or None. `concerns_identity`: the identity of the settings is missing or
+    wrong, which says nothing about the stored data."""
 
     exit_code: ClassVar[int] = 1
     retryable: ClassVar[bool] = False
     result: Mapping[str, Any] | None = None
+    concerns_identity: bool = False
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -27,6 +29,11 @@ class LakebackupError(Exception):
     def with_result(self, result: Mapping[str, Any]) -> Self:
         """Set `result` and return this error."""
         self.result = result
+        return self
+
+    def with_identity_concern(self) -> Self:
+        """Set `concerns_identity` and return this error."""
+        self.concerns_identity = True
         return self
 
     def __str__(self) -> str:

@@ -122,6 +122,10 @@ def test_a_host_with_public_keys_makes_backups_that_an_identity_restores(
     assert len(read_archive(tmp_path / "archive").docs[orders]) == 40  # a document for each key
     for mode in ("--decode", "--restore"):
         assert commands.result("verify", mode)["damaged"] == 0
+    host.has(identity_file=host.key_pair("foreign.identity").file)
+    assert "opens the data key" in commands.fails(7, "drill")
+    assert commands.rows("sql", "SELECT * FROM drills") == []
+    host.has(identity_file=keys.file)
     (drill,) = commands.result("drill")["drills"]
     assert drill["outcome"] == "ok"
 
@@ -223,6 +227,7 @@ def test_a_host_with_public_keys_prunes_what_it_cannot_read(
     states = [row["state"] for row in commands.rows("list")]
     assert states.count("complete") == 2
     assert len(commands.rows("sql", "SELECT key_id FROM data_keys")) == 2
+    assert len(list((tmp_path / "backups").glob("*/backups/*/data-keys/*.json"))) == 2
     folder = f"dir:{tmp_path / 'out'}"
     assert keys.recipient in commands.fails(2, "restore", "topics", orders, "--to", folder)
     assert not (tmp_path / "out").exists()

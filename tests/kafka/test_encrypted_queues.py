@@ -91,6 +91,10 @@ def test_an_engine_is_backed_up_with_public_keys_and_restored_with_an_identity(
 
     host.has(identity_file=keys.file)
     assert commands.result("verify", "--decode")["damaged"] == 0
+    host.has(identity_file=host.key_pair("foreign.identity").file)
+    assert "opens the data key" in commands.fails(7, "drill", "social")
+    assert commands.rows("sql", "SELECT * FROM drills") == []
+    host.has(identity_file=keys.file)
     (drill,) = commands.result("drill", "social")["drills"]
     assert drill["outcome"] == "ok"
     commands.output(*restore_flags(engine, tmp_path / "out", copies))

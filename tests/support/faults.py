@@ -243,6 +243,8 @@ def _steps_recorded(steps: Steps) -> Iterator[None]:
             steps.step(f"delete {path.rpartition('/')[2]}")
         elif path.endswith(".data") or "/snapshots/" in path:
             steps.step("delete data")
+        elif "/data-keys/" in path:
+            steps.step("delete data key")
         elif path.endswith("/begun.json"):
             steps.step("delete begun.json")
         delete(storage, path)

@@ -151,7 +151,7 @@ class Identities:
         """Open the data key `key_id` from that of its wrapped keys which an identity opens.
 
         `path`: the object that has them. Raises Damaged when no identity opens one: their recipients are
-        named.
+        named. If the identity is none of them, the error says that it concerns the identity.
         """
         name = path or key_id
         for wrapped in wrapped_keys:
@@ -165,11 +165,16 @@ class Identities:
                     hint="Restore the object of keys from another copy of the repository.",
                 )
             return DataKey(key_id, key)
-        names = ", ".join(wrapped.recipient for wrapped in wrapped_keys) or "nobody"
-        raise Damaged(
-            f"No identity of {self.file} opens the data key {name}. Its recipients: {names}.",
+        recipients = [wrapped.recipient for wrapped in wrapped_keys]
+        error = Damaged(
+            f"No identity of {self.file} opens the data key {name}. Its recipients: "
+            f"{', '.join(recipients) or 'nobody'}.",
             hint="Name the identity file of one of these recipients.",
         )
+        # What names nobody, or names an identity that does not open it, is wrong itself.
+        if recipients and set(recipients).isdisjoint(self.names):
+            error.with_identity_concern()
+        raise error
 
     def _decrypted(self, wrapped: WrappedKey) -> bytes | None:
         try:

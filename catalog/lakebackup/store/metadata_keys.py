@@ -64,18 +64,19 @@ def prepare(storage: Storage) -> None:
                 f"The metadata of {storage.uri} would be encrypted, and nobody could open its backups.",
                 hint="Set recipients under [encryption] beside metadata_key_file.",
             )
-        store(storage, storage.uri.key, recipients)
+        rewrap(storage, recipients)
     elif key_id is not None:  # an earlier run was killed here, or lakebackup.json is lost
         require_opened(storage, {KEY_FIELD: key_id})
 
 
-def store(storage: Storage, key: MetadataKey, recipients: Iterable[str]) -> None:
-    """Wrap the key for some recipients and store it. Replaces an older object."""
-    wrapped_keys = wrap(key.data_key, map(recipient, recipients))
-    record = StoredMetadataKey(
-        key_id=key.key_id, wrapped_at=time.time_ns() // 1000, wrapped_keys=wrapped_keys
-    )
-    write_record(storage, layout.METADATA_KEY_FILE, record)
+def rewrap(storage: Storage, recipients: Iterable[str]) -> None:
+    """Store the key of a repository's metadata, if it is encrypted, for some recipients and for nobody else."""
+    if isinstance(storage, EncryptedStorage):
+        data_key = storage.uri.key.data_key
+        wrapped_keys = wrap(data_key, map(recipient, recipients))
+        wrapped_at = time.time_ns() // 1000
+        record = StoredMetadataKey(key_id=data_key.key_id, wrapped_at=wrapped_at, wrapped_keys=wrapped_keys)
+        write_record(storage, layout.METADATA_KEY_FILE, record)
 
 
 def open_key(storage: Storage, identities: Identities) -> MetadataKey:

@@ -8,7 +8,7 @@ from typing import Any
 
 from lakebackup.encryption.objects import BackupKey, DataKey, Keyring
 from lakebackup.encryption.recipients import Identities
-from lakebackup.errors import Damaged, Refused, UsageProblem
+from lakebackup.errors import Damaged, LakebackupError, Refused, UsageProblem
 from lakebackup.storage import Storage
 from lakebackup.store import data_keys
 from lakebackup.store.data_keys import RunEncryption
@@ -27,7 +27,8 @@ def keyring(reader: CatalogReader, roots: Roots, *, identity_file: str | None = 
     """Open the data keys of the relation `selected` of a reader, which has the columns destination and path.
 
     `identity_file`: in place of that of the settings. Reads one object a key. Raises UsageProblem (files are
-    encrypted, and no identity is set) and Damaged (a key is lost, damaged, or another's).
+    encrypted, and no identity is set) and Damaged (a key is lost, damaged, or another's), and as
+    `Identities.load`. An error says whether it concerns the identity.
     """
     rows = reader.rows("selected_keys") if has_keys(reader) else []
     return open_keys(roots, rows, identity_file=identity_file)
@@ -37,7 +38,10 @@ def open_keys(roots: Roots, rows: list[dict[str, Any]], *, identity_file: str | 
     """Open the data keys of rows of selected_keys. Raises as `keyring`."""
     if not rows:
         return Keyring()
-    identities = configured_identities(identity_file)
+    try:
+        identities = configured_identities(identity_file)
+    except LakebackupError as error:
+        raise error.with_identity_concern() from None
     if identities is None:
         key_object = read_key(roots, rows[0])
         others = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
@@ -45,7 +49,7 @@ def open_keys(roots: Roots, rows: list[dict[str, Any]], *, identity_file: str | 
             f"Backup {key_object.backup_id}{others} is encrypted, and no identity is set. Its recipients: "
             f"{', '.join(key_object.recipients)}.",
             hint=MISSING_HINT,
-        )
+        ).with_identity_concern()
     return Keyring(open_key(identities, read_key(roots, row)) for row in rows)
 
 

@@ -31,9 +31,12 @@ from lakebackup.sql_engine.worker import trim_worker
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS
 from lakebackup_jobs.query import record_query
+from lakebackup_jobs.runtime.metadata_key import keyed_uri
 
 #: The options of a read; Spark does not distinguish their case.
-OPTIONS = ("path", "catalog", "topic", "view", "asOf", "columns", "where", "identityFile")
+OPTIONS = (
+    "path", "catalog", "topic", "view", "asOf", "columns", "where", "identityFile", "metadataKeyFile",
+)  # fmt: skip
 # Spark's types in Arrow. PySpark's own conversion has other arguments in 4.2 than in 4.0.
 _ARROW_TYPES = {
     "STRING": pa.string(),
@@ -145,12 +148,15 @@ class Read:
                 hint='Examples: .option("topic", "orders"), .option("view", "coverage")',
             )
         types = _columns(settings.get("view"))
+        path, catalog = settings["path"], settings.get("catalog")
+        if file := settings.get("metadatakeyfile"):
+            path = keyed_uri(path, catalog, file)
         read = cls(
-            settings["path"],
+            path,
             _select_columns(settings.get("columns"), types),
             settings.get("topic"),
             settings.get("view"),
-            settings.get("catalog"),
+            catalog,
             settings.get("asof"),
             settings.get("where"),
             settings.get("identityfile"),

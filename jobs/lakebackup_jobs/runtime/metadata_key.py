@@ -23,12 +23,15 @@ def use(settings: Settings) -> None:
     if file is None or settings.repo is None:
         encrypt_metadata({})
         return
-    encrypt_metadata({normalized(settings.repo): cache(partial(_uri, settings.repo, settings.catalog, file))})
+    load = cache(partial(keyed_uri, settings.repo, settings.catalog, file))
+    encrypt_metadata({normalized(settings.repo): load})
     metadata_keys.wrap_for(partial(configured_recipients, settings.encryption))
 
 
-def _uri(repo: str, catalog: str | None, file: str) -> RepositoryUri:
-    """Raises UsageProblem if the catalog, which is not encrypted, would be in the repository, and as
+def keyed_uri(repo: str, catalog: str | None, file: str) -> RepositoryUri:
+    """Return the repository's URI with the key in a file.
+
+    Raises UsageProblem if the catalog, which is not encrypted, would be in the repository, and as
     `MetadataKey.load`."""
     if catalog is None or is_within(catalog, repo):
         raise UsageProblem(

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tempfile
-from collections.abc import Collection, Iterable
-from contextlib import suppress
+import time
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lakebackup.encryption.recipients import recipient
-from lakebackup.errors import EnvironmentProblem, UsageProblem
+from lakebackup.errors import Busy, EnvironmentProblem, UsageProblem
 from lakebackup.storage.private import require_own
 
 _NEW_MODE = 0o644
+# How long a command waits for another one that changes the same file, and how often it looks.
+_LOCK_WAIT_S = 10.0
+_LOCK_POLL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,56 @@ class RecipientsFile:
                 f"The file of recipients {self.path} cannot be written: {error.strerror}.",
                 hint="It stays as it was. Run the command again as an account that may write its folder.",
             ) from error
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Lock a file of recipients for the block, so that no other command changes it between read and write.
+
+    The lock is a file beside it, which exists only as long. Raises Busy when another command has the lock for
+    too long, and EnvironmentProblem when the lock cannot be created.
+    """
+    target = path.resolve()  # commands that use different links to a file exclude each other too
+    lock_path = target.with_name(f".{target.name}.lock")
+    deadline = time.monotonic() + _LOCK_WAIT_S
+    try:
+        while (descriptor := _try_lock(lock_path)) is None:
+            if time.monotonic() >= deadline:
+                raise Busy(
+                    f"Another command is changing the file of recipients {path}.",
+                    hint="Nothing was changed. Run the command again when the other one is done.",
+                )
+            time.sleep(_LOCK_POLL_S)
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"The file of recipients {path} cannot be locked: {lock_path}: {error.strerror}.",
+            hint="It stays as it was. Run the command again as an account that may write its folder.",
+        ) from error
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            lock_path.unlink()
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child process may have inherited it
+        os.close(descriptor)
+
+
+def _try_lock(lock_path: Path) -> int | None:
+    """Create and lock a file. Return its descriptor; None while another command has the lock."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(lock_path, flags, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Otherwise the command before this one has deleted the file meanwhile, and another may create it.
+        if os.path.samestat(os.fstat(descriptor), lock_path.lstat()):
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
 
 
 def _text_in(line: str) -> str:

@@ -10,7 +10,6 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 from lakebackup.encryption.recipients import Identities
-from lakebackup.encryption.storage import EncryptedStorage
 from lakebackup.errors import Damaged, LakebackupError, NotFound, UsageProblem
 from lakebackup.requests import Request
 from lakebackup.rows.backups import KeyRecipient
@@ -89,28 +88,30 @@ def rotate(request: KeysRequest, *, reporter: Reporter) -> dict[str, Any]:
     identities = _identities()
     if request.dry_run:
         return {"keys": len(rows), "recipients": list(request.recipients), "dry_run": True}
-    roots, recipients = reader.destinations(), set(request.recipients)
-    is_own = not recipients.isdisjoint(identities.names)
+    roots, recipients = reader.destinations(), request.recipients
+    is_own = not set(recipients).isdisjoint(identities.names)
 
     def wrap(row: dict[str, Any]) -> tuple[list[KeyRecipient], str | None]:
         """Return the new rows of a key, and why it cannot be opened."""
         try:
             key_object = read_key(roots, row)
-            # Otherwise an interrupted rotation has wrapped it, and this identity may not open it any more.
-            if is_own or set(key_object.recipients) != recipients:
-                key = open_key(identities, key_object)
-                key_object = data_keys.store(
-                    roots.open(row["destination"]), key, request.recipients, created_at=key_object.created_at
-                )
         except Damaged as error:
             return [], error.message
+        try:
+            key = open_key(identities, key_object)
+        except Damaged as error:
+            # An interrupted rotation has wrapped it, and this identity does not open it any more.
+            if is_own or sorted(key_object.recipients) != sorted(recipients):
+                return [], error.message
+        else:  # also if it names these recipients: what it names proves nothing about who opens it
+            storage = roots.open(row["destination"])
+            key_object = data_keys.store(storage, key, recipients, created_at=key_object.created_at)
         return (key_object.rows if key_object.wrapped_at != row["wrapped_at"] else []), None
 
     problems = []
     writer = work.writer(in_process=True)
     writer.prepare()
-    if isinstance(work.storage, EncryptedStorage):  # whoever rotates has the key of the metadata
-        metadata_keys.store(work.storage, work.storage.uri.key, request.recipients)
+    metadata_keys.rewrap(work.storage, request.recipients)
     for source, group in groupby(rows, itemgetter("source")):
         with work.lease(f"source-{source}"):
             keys, wrapped = list(group), []

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pyspark.sql import SparkSession
 
@@ -86,8 +86,11 @@ def run(
 
     `observations` get what a statement about the drills says.
 
-    A restore that fails or differs becomes a row and raises no error here, see `require_good`. Raises
-    NotFound (no catalog, no such source or backup, nothing to restore), UsageProblem (no such scratch
+    A restore that fails or differs becomes a row and raises no error here, see `require_good`. A backup that
+    the identity of the settings does not open becomes none, since nothing about it was tested. Unless another
+    drill failed or differs, that ends with the error of a restore, and with the result.
+
+    Raises NotFound (no catalog, no such source or backup, nothing to restore), UsageProblem (no such scratch
     folder).
     """
     work = Workspace(request, "", reporter, spark)
@@ -111,12 +114,38 @@ def run(
         return {"dry_run": True, "seed": seed, "drills": [drill.preview() for drill in drills]}
     check_rows: list[dict[str, Any]] = []
     _sweep(_scratch_root(request), reporter)
+    results = _recorded_drills(drills, work, observations, check_rows)
+    problems = {
+        drill.drill.source: drill.identity_problem for drill in drills if drill.identity_problem is not None
+    }
+    busy = len(drills) - len(results) - len(problems)
+    result = work.timed(
+        {
+            "seed": seed,
+            "drills": results,
+            "found": check_rows,
+            **({"busy": busy} if busy else {}),
+            **({"not_opened": {name: error.message for name, error in problems.items()}} if problems else {}),
+        }
+    )
+    if problems and all(row["outcome"] == "ok" for row in results):
+        raise next(iter(problems.values())).with_result(result)
+    return result
+
+
+def _recorded_drills(
+    drills: Sequence[_Drill],
+    work: Workspace,
+    observations: Observations | None,
+    check_rows: list[dict[str, Any]],
+) -> list[dict[str, Any]]:
+    """Run drills and record them. Return their rows, and add those of the check to `check_rows`."""
+    results = []
     with findings_writer(work) as (writer, recorded):
         if recorded:
             writer.migrate()
         elif observations is not None:
             observations.leave_out("record", "The drills were not recorded: the catalog is not writable.")
-        results = []
         try:
             for drill in drills:
                 row = drill.run(check_rows)
@@ -128,10 +157,7 @@ def run(
         finally:
             if recorded:
                 _forget_leftovers(work)
-    busy = len(drills) - len(results)
-    return work.timed(
-        {"seed": seed, "drills": results, "found": check_rows, **({"busy": busy} if busy else {})}
-    )
+    return results
 
 
 def require_good(result: Mapping[str, Any]) -> None:
@@ -173,11 +199,15 @@ class _Drill:
             actor=holder(),
         )
         self._observed = ObservedTrial()
+        #: Why the identity of the settings does not open the backup; None: it does, or needs not.
+        self.identity_problem: LakebackupError | None = None
 
     def observe(self, observations: Observations, row: Drill | None) -> None:
         """Add the drill to the observations. `row`: what `run` returned."""
         if row is None:
-            text = f"The drill of {self.drill.source}: a prune prevented it."
+            problem = self.identity_problem
+            reason = "a prune prevented it." if problem is None else problem.message
+            text = f"The drill of {self.drill.source}: {reason}"
             observations.leave_out("drills", text, [self.drill.backup_id])
             return
         names = ("drill_id", "outcome", "detail", "files", "bytes", "entries", "real_ms")
@@ -203,7 +233,7 @@ class _Drill:
         return {name: value for name, value in columns.items() if name != "drill_id"}
 
     def run(self, check_rows: list[dict[str, Any]]) -> Drill | None:
-        """Run the drill; returns its row of `drills`, or None if a prune prevents it.
+        """Run the drill; returns its row of `drills`, or None if a prune or a wrong identity prevents it.
 
         Adds the rows that the check returned to `check_rows`.
         """
@@ -226,10 +256,13 @@ class _Drill:
         except Busy as busy:
             self.context.reporter.warning(f"no drill of {drill.source}: {busy.message}")
             return None
-        except Damaged as error:
-            return replace(drill, outcome="different", detail=error.message)
         except LakebackupError as error:
-            return replace(drill, outcome="failed", detail=error.message)
+            if error.concerns_identity:
+                self.context.reporter.warning(f"no drill of {drill.source}: {error.message}")
+                self.identity_problem = error
+                return None
+            outcome: Literal["different", "failed"] = "different" if isinstance(error, Damaged) else "failed"
+            return replace(drill, outcome=outcome, detail=error.message)
         return drill
 
     def _predict(self, trial: Trial) -> Drill:

@@ -8,7 +8,8 @@ The steps of a prune:
 4. Write floors, the backups' new states and removals into the catalog. From then on the files do not count.
 5. Write the audit entry.
 6. Delete the objects, those of the newest backups first.
-7. Write `done`.
+7. Delete the data keys of deleted backups that no stored file needs any more.
+8. Write `done`.
 
 The manifests and parts of deleted backups stay as proof.
 """

@@ -365,7 +365,9 @@ class _Check:
         except Busy as busy:
             outcome, detail = "busy", busy.message
         except Damaged as error:
-            outcome, detail = "damaged", error.message
+            # A wrong identity says nothing about the backup.
+            outcome = "failed" if error.concerns_identity else "damaged"
+            detail = error.message
         except LakebackupError as error:
             outcome, detail = "failed", error.message
         if self.observations is not None:

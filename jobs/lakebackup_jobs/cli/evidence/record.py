@@ -96,7 +96,8 @@ def _evidence(
     settings, result = call.settings, call.outcome
     outcome: Literal["ok", "different", "failed"] = "ok"
     if error is not None:
-        outcome = "different" if isinstance(error, Damaged) else "failed"
+        is_difference = isinstance(error, Damaged) and not error.concerns_identity
+        outcome = "different" if is_difference else "failed"
     request_values = {name: getattr(request, name) for name in _REQUEST_FIELDS if hasattr(request, name)}
     if result.get("seed") is not None:
         request_values["seed"] = result["seed"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from lakebackup.errors import UsageProblem
 from lakebackup_jobs.cli.flags.options import argument, switch
 from lakebackup_jobs.cli.verb import Call
 from lakebackup_jobs.query.words import counted
-from lakebackup_jobs.runtime.recipients_file import RecipientsFile
+from lakebackup_jobs.runtime.recipients_file import RecipientsFile, locked
 from lakebackup_jobs.upkeep.data_keys import KeysRequest, rotate
 
 #: The arguments and the flag of both verbs.
@@ -24,11 +25,21 @@ def names_of(texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(recipient(text).name for text in texts))
 
 
-def file_of(call: Call) -> RecipientsFile:
-    """Read the file of recipients of the settings. A missing one names none. Raises UsageProblem."""
+@contextmanager
+def file_to_change(call: Call) -> Iterator[RecipientsFile]:
+    """Lock the file of recipients of the settings for the block, and read it. A missing one names none.
+
+    A dry run does not lock it. Raises UsageProblem, and as `locked`.
+    """
+    path = _path_of(call)
+    with nullcontext() if call.dry_run else locked(path):
+        yield RecipientsFile.read(path, may_be_missing=True)
+
+
+def _path_of(call: Call) -> Path:
     options = call.settings.encryption
     if options.recipients_file is not None:
-        return RecipientsFile.read(Path(options.recipients_file), may_be_missing=True)
+        return Path(options.recipients_file)
     if options.recipients:
         raise UsageProblem(
             "The recipients are in the settings, not in a file of recipients.",

@@ -34,8 +34,14 @@ from lakebackup.store.lease import Lease
 from lakebackup.store.reader import CatalogReader
 from lakebackup.store.tombstones import Chunk, Prune, RemovalReader, WriteRemovals
 from lakebackup.store.writer import CatalogWriter
-from lakebackup_jobs.lifecycle.deletion.task import KEYS_DELETED, DeleteKeys, DeleteObjects
+from lakebackup_jobs.lifecycle.deletion.task import (
+    KEYS_DELETED,
+    DeleteDataKeys,
+    DeleteKeys,
+    DeleteObjects,
+)
 from lakebackup_jobs.lifecycle.identity import holder, micros
+from lakebackup_jobs.lifecycle.keyring import has_keys
 from lakebackup_jobs.lifecycle.tasks.errors import raise_first
 from lakebackup_jobs.lifecycle.tasks.plan_shares import MOST_TASKS
 from lakebackup_jobs.lifecycle.tasks.task import run_all
@@ -274,6 +280,7 @@ class Deletion:
         # `spared` is read only now: a restore that is recorded later does not plan with these files any more.
         remaining = self._delete(prune, self.spared())
         if not remaining.spared and not remaining.failed:
+            self._delete_data_keys(prune)
             tombstones.finish(self.workspace.storage, prune.prune_id)
         return remaining
 
@@ -323,6 +330,17 @@ class Deletion:
             self.workspace.reporter.note(
                 f"backup {backup_id} of {row.source} is no longer held: no full of {prune.source} needs it"
             )
+
+    def _delete_data_keys(self, prune: Prune) -> None:
+        """Delete the data keys of deleted backups that no stored file needs any more. Raises what the storage
+        raises; the next run goes on then."""
+        reader = self.reader().with_rows("leaving", leaving(prune.backups))
+        if not has_keys(reader):
+            return
+        job = DeleteDataKeys(reader.destinations(), foreign_destinations(reader, self.workspace.storage))
+        raise_first(
+            row["error"] for row in reader.map(job, KEYS_DELETED, "unused_data_keys", prune_id=prune.prune_id)
+        )
 
     def _delete(self, prune: Prune, spared: frozenset[tuple[str, str, str]]) -> Remaining:
         reader, work = self.reader(), self.workspace

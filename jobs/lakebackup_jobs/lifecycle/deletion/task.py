@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakebackup.errors import LakebackupError
+from lakebackup.rules import layout
 from lakebackup.storage import open_storage
 from lakebackup.store.roots import Roots
 from lakebackup.store.tombstones import Chunk, read_removals
@@ -35,8 +36,21 @@ class DeleteKeys:
     def _delete(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
         own = [row for row in rows if row["destination"] not in self.foreign]
         for row in own:
-            self.roots.open(row["destination"]).delete(row["keys_path"])
+            self.roots.open(row["destination"]).delete(self._path_of(row))
         return {"objects": len(own)}
+
+    def _path_of(self, row: dict[str, Any]) -> str:
+        path: str = row["keys_path"]
+        return path
+
+
+class DeleteDataKeys(DeleteKeys):
+    """For `mapInArrow` over rows of unused_data_keys: deletes the objects as `DeleteKeys`."""
+
+    __slots__ = ()
+
+    def _path_of(self, row: dict[str, Any]) -> str:
+        return layout.data_key_path(row["source"], row["backup_id"], row["key_id"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import stat
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +20,23 @@ from lakebackup_jobs.runtime.recipients_file import RecipientsFile
 
 NAMES = [new_identity()[1] for _ in range(4)]
 SECRET = new_identity()[0].splitlines()[-1]
+
+# Runs a command for each recipient. It waits after each read, so that other processes come between.
+SLOW_CHANGES = """
+import sys, time
+from lakebackup_jobs.cli import main
+from lakebackup_jobs.runtime.recipients_file import RecipientsFile
+
+read = RecipientsFile.read
+
+def read_slowly(*arguments, **keywords):
+    file = read(*arguments, **keywords)
+    time.sleep(0.01)
+    return file
+
+RecipientsFile.read = read_slowly
+sys.exit(max(main(["key", sys.argv[1], name]) for name in sys.argv[2:]))
+"""
 
 
 @dataclass
@@ -168,6 +187,53 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(
     assert "No space left on device" in machine.commands.fails(6, "key", "add", NAMES[0])
     assert machine.file.read_text() == machine.content
     assert [path.name for path in machine.file.parent.iterdir() if path.is_file()] == ["recipients"]
+
+
+def test_changes_of_several_processes_at_once_are_all_made(machine: Machine) -> None:
+    """Three processes add recipients, and a fourth one removes others."""
+    names = [new_identity()[1] for _ in range(24)]
+    machine.commands.output("key", "add", *names[18:])
+    changes = [("add", names[:6]), ("add", names[6:12]), ("add", names[12:18]), ("remove", names[18:])]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", SLOW_CHANGES, verb, *group],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        for verb, group in changes
+    ]
+    for process in processes:
+        _, err = process.communicate()
+        assert process.returncode == 0, err
+    assert machine.file.read_text().startswith(machine.content)
+    added = machine.file.read_text().removeprefix(machine.content).split()
+    assert sorted(added) == sorted(names[:18])
+    assert [path.name for path in machine.file.parent.iterdir() if path.is_file()] == ["recipients"]
+
+
+def test_a_file_that_another_command_changes_is_left_alone(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recipients_file, "_LOCK_WAIT_S", 0.1)
+    with recipients_file.locked(machine.file):
+        for words in (["add", NAMES[0]], ["remove", machine.anna.recipient]):
+            error = machine.commands.fails(8, "key", *words)
+            assert f"Another command is changing the file of recipients {machine.file}." in error
+        machine.commands.output("key", "add", NAMES[0], "--dry-run")
+    assert machine.file.read_text() == machine.content
+
+
+def test_the_lock_of_a_killed_command_does_not_last(machine: Machine) -> None:
+    machine.file.with_name(f".{machine.file.name}.lock").touch(mode=0o600)
+    machine.commands.output("key", "add", NAMES[0])
+    assert machine.file.read_text() == f"{machine.content}{NAMES[0]}\n"
+
+
+def test_a_file_that_cannot_be_locked_is_named(machine: Machine) -> None:
+    machine.host.has(recipients_file=machine.file.parent / "gone" / "recipients")
+    error = machine.commands.fails(6, "key", "add", NAMES[0])
+    assert "/gone/recipients cannot be locked" in error
+    assert "may write its folder" in error
 
 
 def test_a_rotation_wraps_older_data_keys_for_the_new_list(machine: Machine, tmp_path: Path) -> None:

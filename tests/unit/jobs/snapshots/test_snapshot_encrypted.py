@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,10 @@ from backports import zstd
 from tests.support.command_line import Commands
 from tests.support.disks import flip
 from tests.support.encrypted import Host, KeyPair, leaks, opened_keys
+from tests.support.faults import Killed, expire_leases, watched
 
 from lakebackup.encryption.objects import MAGIC
+from lakebackup.errors import EnvironmentProblem
 
 SECRET = b"secret row of a customer; "
 FIRST_MS = 1_700_000_000_000
@@ -72,6 +75,10 @@ class Database:
     def rows(self, condition: str = "gone_in IS NULL") -> dict[str, dict[str, Any]]:
         query = f"SELECT * FROM snapshot_files WHERE {condition} ORDER BY added_in"
         return {row["name"]: row for row in self.commands.rows("sql", query)}
+
+    def backups_with_keys(self) -> list[str]:
+        """The ids of the backups that have objects of data keys, in their order."""
+        return sorted({path.parts[-3] for path in self.repository.glob("*/backups/*/data-keys/*.json")})
 
     def objects(self) -> list[Path]:
         return sorted(path for path in self.repository.glob("*/snapshots/**/*") if path.is_file())
@@ -261,6 +268,53 @@ def test_the_keys_of_a_pruned_backup_stay_while_later_ones_need_them(
     assert commands.result("key", "test", new.file)["opened"] == 1
     assert database.restored() == database.files()
     assert commands.result("verify", second_id, "--decode")["damaged"] == 0
+
+
+def test_a_prune_deletes_the_keys_that_no_stored_file_needs_any_more(
+    database: Database, commands: Commands, host: Host, keys: KeyPair
+) -> None:
+    """Only the third backup stores all files again."""
+    host.has(keys.recipient)
+    first_id = database.back_up()["backup_id"]
+    database.write("text", SECRET)
+    second_id = database.back_up()["backup_id"]
+    commands.output("policy", "set", "db", "--redundancy", "1")
+    commands.output("prune", "--source", "db", "--delete")
+    assert database.backups_with_keys() == [first_id, second_id]
+    third_id = database.back_up("--mode", "full")["backup_id"]
+    commands.output("prune", "--source", "db", "--delete")
+    assert database.backups_with_keys() == [third_id]
+    assert commands.rows("sql", "SELECT backup_id FROM data_keys") == [{"backup_id": third_id}]
+    checked = commands.result("verify")
+    assert not any(checked[name] for name in ("damaged", "changed", "missing", "orphan"))
+    new = host.key_pair("new.identity")
+    host.has(new.recipient, identity_file=keys.file)
+    assert commands.result("key", "rotate")["wrapped"] == 1
+    host.has(identity_file=new.file)
+    assert database.restored() == database.files()
+
+
+@pytest.mark.parametrize("step", ["delete data", "delete data key", "delete data key #2", "put done"])
+def test_a_prune_that_was_killed_deletes_its_keys_later(
+    step: str, database: Database, commands: Commands, host: Host, keys: KeyPair, tmp_path: Path
+) -> None:
+    host.has(keys.recipient)
+    for number in range(2):
+        database.write("text", b"%d" % number)
+        database.back_up()
+    third_id = database.back_up("--mode", "full")["backup_id"]
+    commands.output("policy", "set", "db", "--redundancy", "1")
+    with watched(tmp_path / "steps", kill_at=step) as steps, suppress(Killed, EnvironmentProblem):
+        commands.run("prune", "--source", "db", "--delete")
+    assert steps.dead
+    assert (len(database.backups_with_keys()) == 1) == (step == "put done")
+    expire_leases(database.repository)
+    assert commands.result("verify")["missing"] == 0
+    assert commands.result("prune", "--source", "db", "--delete")["resumed"] == 1
+    assert database.backups_with_keys() == [third_id]
+    assert list(database.repository.glob("prunes/*/done"))
+    host.has(identity_file=keys.file)
+    assert database.restored() == database.files()
 
 
 def test_a_manifest_for_other_tools_names_the_keys(

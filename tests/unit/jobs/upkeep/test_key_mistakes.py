@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from tests.support.command_line import Commands
 from tests.support.disks import flip
 from tests.support.encrypted import Host, KeyPair
+from tests.support.statements import payload_of
 
 from lakebackup.encryption.recipients import new_identity
 from lakebackup.signing.keys import create
@@ -264,6 +265,77 @@ def test_a_wrong_identity_is_named_and_nothing_changes(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("mistake", "code", "text", "hint"), IDENTITIES, ids=[case[0].__name__ for case in IDENTITIES]
+)
+def test_a_drill_with_a_wrong_identity_ends_as_a_restore_and_is_not_recorded(
+    mistake: Callable[[Repository], None],
+    code: int,
+    text: str,
+    hint: str,
+    repository: Repository,
+    commands: Commands,
+) -> None:
+    mistake(repository)
+    state = repository.state()
+    exit_code, output, err = commands.run("drill", "--json")
+    assert exit_code == code, err
+    error = json.loads(err.splitlines()[-1])
+    assert repository.text(text) in error["message"]
+    assert repository.text(hint) in error["message"] + error["hint"]
+    repository.check_hidden(err)
+    result = json.loads(output.splitlines()[-1])
+    assert result["drills"] == []
+    assert list(result["not_opened"]) == ["tree"]
+    assert repository.state() == state
+    assert commands.rows("sql", "SELECT * FROM drills") == []
+
+
+def test_a_wrong_identity_prevents_no_drill_of_other_sources(
+    repository: Repository, commands: Commands, tmp_path: Path
+) -> None:
+    repository.host.has()
+    commands.output("backup", "snapshot", repository.folder / "tree", "--source", "clear")
+    missing_identity_file(repository)
+    evidence = tmp_path / "drill.json"
+    code, output, err = commands.run("drill", "--json", "--evidence", evidence)
+    assert code == 3, err
+    (drill,) = json.loads(output.splitlines()[-1])["drills"]
+    assert (drill["source"], drill["outcome"]) == ("clear", "ok")
+    assert commands.rows("sql", "SELECT source, outcome FROM drills") == [
+        {"source": "clear", "outcome": "ok"}
+    ]
+    page = evidence.with_name("drill.json.html").read_text()
+    assert f"The drill of tree: The identity file {repository.host.folder}/gone does not exist." in page
+    # Damage has precedence: the other drill found some.
+    for file in (repository.root / "clear" / "snapshots").rglob("*"):
+        if file.is_file():
+            flip(file)
+    assert "Not what was backed up: clear: " in commands.fails(7, "drill")
+
+
+def test_a_trial_restore_with_a_foreign_identity_finds_no_damage(
+    repository: Repository, commands: Commands
+) -> None:
+    foreign_identity(repository)
+    error = commands.fails(4, "verify", "--restore")
+    assert "Trial restores failed: " in error
+    assert "opens the data key" in error
+    assert commands.rows("sql", "SELECT * FROM checks WHERE outcome <> 'ok'") == []
+    lost_key(repository)
+    commands.fails(7, "verify", "--restore")
+
+
+def test_evidence_of_a_foreign_identity_shows_no_difference(
+    repository: Repository, commands: Commands, tmp_path: Path
+) -> None:
+    foreign_identity(repository)
+    evidence = tmp_path / "drill.json"
+    commands.fails(7, "drill", "--evidence", evidence)
+    statement = json.loads(payload_of(evidence.read_bytes()))["predicate"]
+    assert (statement["outcome"], statement["exit_code"]) == ("failed", 7)
+
+
 def lost_key(repository: Repository) -> None:
     repository.first.unlink()
 
@@ -333,6 +405,18 @@ def test_a_wrong_object_of_keys_is_named_and_nothing_changes(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(("mistake", "text"), KEY_OBJECTS, ids=[case[0].__name__ for case in KEY_OBJECTS])
+def test_a_drill_with_a_wrong_object_of_keys_is_recorded(
+    mistake: Callable[[Repository], None], text: str, repository: Repository, commands: Commands
+) -> None:
+    mistake(repository)
+    (backup, *_) = commands.rows("sql", "SELECT backup_id FROM backups ORDER BY number DESC")
+    assert repository.text(text) in commands.fails(7, "drill", "--backup", backup["backup_id"])
+    (drill,) = commands.rows("sql", "SELECT outcome, detail FROM drills")
+    assert drill["outcome"] == "different"
+    assert repository.text(text) in drill["detail"]
+
+
 def test_a_lost_key_hides_only_its_own_files(
     repository: Repository, commands: Commands, tmp_path: Path
 ) -> None:
@@ -351,6 +435,34 @@ def test_verify_names_wrong_objects_of_keys_without_an_identity(
     code, output, err = commands.run("verify", "--json")
     result = json.loads(output.splitlines()[-1])
     assert (code, result["missing"], result["damaged"]) == (7, 1, 1), err
+
+
+def stranger_beside_the_recipient(repository: Repository, wrapped: list[Any]) -> list[Any]:
+    """The object names a recipient whom no settings name."""
+    return [*wrapped, {**wrapped[0], "recipient": new_identity()[1]}]
+
+
+def recipient_in_name_only(repository: Repository, wrapped: list[Any]) -> list[Any]:
+    """The object names the next recipient, and the retired identity opens it."""
+    return [{**wrapped[0], "recipient": repository.next_recipient}]
+
+
+def recipient_named_twice(repository: Repository, wrapped: list[Any]) -> list[Any]:
+    return recipient_in_name_only(repository, wrapped) * 2
+
+
+@pytest.mark.parametrize(
+    "forged", [stranger_beside_the_recipient, recipient_in_name_only, recipient_named_twice]
+)
+def test_a_rotation_wraps_a_forged_object_for_the_recipients_of_the_settings_alone(
+    forged: Callable[[Repository, list[Any]], list[Any]], repository: Repository, commands: Commands
+) -> None:
+    repository.seal(repository.first, forged(repository, repository.sealed(repository.first)["wrapped_keys"]))
+    commands.output("key", "rotate")
+    for file in (repository.first, repository.second):
+        wrapped = repository.sealed(file)["wrapped_keys"]
+        assert [key["recipient"] for key in wrapped] == [repository.next_recipient]
+    assert "2 of 2 data keys cannot be opened" in commands.fails(7, "key", "test", repository.keys.file)
 
 
 def test_a_rotation_passes_over_a_lost_key_and_wraps_all_others(

@@ -116,7 +116,8 @@ def drill(values: Mapping[str, Any]) -> Summary:
         )
     good = sum(row["outcome"] == "ok" for row in rows)
     time_taken = duration(values.get("seconds"))
-    if len(rows) == 1 and good:
+    total = len(rows) + values.get("busy", 0) + len(values.get("not_opened", ()))
+    if total == 1 and good:
         row = rows[0]
         size = amount(row["files"], "file", row["bytes"])
         sentence = (
@@ -124,7 +125,7 @@ def drill(values: Mapping[str, Any]) -> Summary:
             f"(backup {row['backup_id']}{as_of(row['to_ts'])})."
         )
         return Summary([sentence + seed])
-    sentences = [f"{good:,} of {counted(len(rows), 'drill')} restored what was backed up{time_taken}.{seed}"]
+    sentences = [f"{good:,} of {counted(total, 'drill')} restored what was backed up{time_taken}.{seed}"]
     checks = values.get("found") or ()
     sentences += [
         f"The check returned a row of {checked['source']}: {_row_text(checked['row'])}" for checked in checks
