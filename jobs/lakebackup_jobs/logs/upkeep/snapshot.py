@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from lakebackup.errors import Refused
+from lakebackup.errors import Refused, UsageProblem
 from lakebackup.plan.logs.restore import (
     LogRestorePlan,
     LogRestoreRequest,
@@ -46,18 +46,21 @@ FORMAT = "delta"
 _EACH = 64
 
 
-def run(
-    request: LogRestoreRequest,
-    *,
-    plain: bool = False,
-    spark: SparkSession | None = None,
-    reporter: Reporter,
-) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class FullRequest(LogRestoreRequest):
+    """The options of a full. `plain`: make it even if log files are encrypted, although a full is not.
+    `recipients`: those of the settings; with any, no full is made."""
+
+    plain: bool = False
+    recipients: tuple[str, ...] = ()
+
+
+def run(request: FullRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
     """Write the full as of the end of the request; returns its summary.
 
-    `plain`: write it even if log files are encrypted, although a full is not. Raises as a restore does, and
-    Busy.
+    Raises as a restore does, UsageProblem if there are recipients, and Busy.
     """
+    _require_no_recipients(request)
     work = Workspace(request, request.name, reporter, spark)
     request = replace(request, on_full=True, filters=())
     full = InProgress.begin()
@@ -67,7 +70,7 @@ def run(
     with work.running("full", CHANGES, lease=_lease_name(full.backup_id)) as lease:
         work.start_jvm()
         plan = _planned(request, work, catalog)
-        _check(request, plan, plain=plain)
+        _check(request, plan)
         work.start_spark()
         sweep(work)
         result = Life(LogFull(work, request, catalog, plan), lease).run(full)
@@ -85,8 +88,18 @@ def _summary(full: InProgress, plan: LogRestorePlan) -> dict[str, Any]:
     return {"backup_id": full.backup_id, **summary_of(plan), "time_ms": plan.to_ms}
 
 
-def _check(request: LogRestoreRequest, plan: LogRestorePlan, *, plain: bool) -> None:
-    if plan.encrypted and not plain:
+def _require_no_recipients(request: FullRequest) -> None:
+    """Raise UsageProblem if backups are encrypted for recipients: a full would be a new backup in clear."""
+    if request.recipients:
+        raise UsageProblem(
+            "A full is not encrypted, with --plain or without, and recipients are set under [encryption].",
+            hint="`log compact` encrypts, and it makes restores without a full faster. To have the tables in "
+            "the repository in clear, give settings without recipients (--config FILE).",
+        )
+
+
+def _check(request: FullRequest, plan: LogRestorePlan) -> None:
+    if plan.encrypted and not request.plain:
         raise Refused(
             f"{plan.encrypted} log files of {plan.source} are encrypted; a full would show their values.",
             hint="Give --plain if they may lie beside the log as they are.",
