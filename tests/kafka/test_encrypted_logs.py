@@ -90,8 +90,8 @@ def test_a_log_is_captured_with_public_keys_and_restored_with_an_identity(
 KEY_COUNT = 40
 
 
-class SecretLog:
-    """An encrypted log of two flushes, and restores of it into topics."""
+class LogIntoTopics:
+    """A log of two flushes, encrypted or not, and restores of it into topics."""
 
     def __init__(self, spark: SparkSession, broker: Broker, folder: Path, **encryption: Any) -> None:
         self.spark, self.bootstrap, self.folder = spark, broker.bootstrap, folder / "backups"
@@ -106,7 +106,7 @@ class SecretLog:
         changes.flush(events, 100, names=[table_name_row(1, "orders", 1)])
         events = [put_change(1, key, 101 + n, b"secret-value-%d" % n) for n, key in enumerate(keys)]
         changes.flush([*events, delete(1, b"secret-key-00", 190)], 200)
-        assert self.leaks() == []
+        assert not encryption or self.leaks() == []
 
     def restore(self, **options: Any) -> dict[str, Any]:
         target = f"kafka://{self.bootstrap}?prefix={self.prefix}"
@@ -157,7 +157,7 @@ def test_a_killed_restore_into_topics_leaves_nothing_in_clear(
 ) -> None:  # fmt: skip
     """By SQL, as of a large log. The log is compacted before the restore is resumed, so the resumed run reads
     files with another data key."""
-    log = SecretLog(spark, broker, folder, encryption=RunEncryption((keys.recipient,)))
+    log = LogIntoTopics(spark, broker, folder, encryption=RunEncryption((keys.recipient,)))
     host.has(keys.recipient, identity_file=keys.file)
     monkeypatch.setattr(restore, "is_small", lambda _: False)
     for step in ("put staged.json", "commit transaction #2"):
@@ -171,6 +171,21 @@ def test_a_killed_restore_into_topics_leaves_nothing_in_clear(
     assert log.leaks() == []
 
 
+@pytest.mark.usefixtures("several_files")
+def test_a_killed_restore_of_a_plain_log_into_topics_is_resumed(
+    spark: SparkSession, broker: Broker, host: Host, keys: KeyPair, folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """By SQL. What is staged of a log that is not encrypted is plain, also with recipients."""
+    log = LogIntoTopics(spark, broker, folder)
+    host.has(keys.recipient)
+    monkeypatch.setattr(restore, "is_small", lambda _: False)
+    staged = log.kill_restore("commit transaction #2")
+    assert {file.read_bytes()[:4] for file in staged if file.suffix == ".parquet"} == {b"PAR1"}
+    log.restore()
+    log.assert_restored()
+
+
 def test_a_restore_of_a_log_with_a_key_file_stages_nothing_in_clear(
     spark: SparkSession, broker: Broker, folder: Path, tmp_path: Path
 ) -> None:
@@ -178,7 +193,7 @@ def test_a_restore_of_a_log_with_a_key_file_stages_nothing_in_clear(
     key_texts = {"k1": "A" * 43 + "="}
     keys_file = private_file(tmp_path / "keys.json", json.dumps({"keys": key_texts}).encode())
     cipher: Cipher = LogKeys.load(str(keys_file)).cipher
-    log = SecretLog(spark, broker, folder, cipher=cipher)
+    log = LogIntoTopics(spark, broker, folder, cipher=cipher)
     staged = log.kill_restore("commit transaction", keys_file=str(keys_file))
     assert [file.read_bytes().startswith(MAGIC) for file in staged] == [True]
     assert log.leaks() == []
@@ -196,7 +211,7 @@ def test_a_restore_that_an_older_version_staged_in_clear_is_resumed(
     spark: SparkSession, broker: Broker, host: Host, keys: KeyPair, folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    log = SecretLog(spark, broker, folder, encryption=RunEncryption((keys.recipient,)))
+    log = LogIntoTopics(spark, broker, folder, encryption=RunEncryption((keys.recipient,)))
     host.has(identity_file=keys.file)
     plan_restore = restore.plan_restore
 
