@@ -413,7 +413,7 @@ class Settings(BaseModel):
     encryption: EncryptionOptions = Field(
         EncryptionOptions(),
         description="who can read backups: recipients, recipients_file, "
-        "identity_file, passphrase, passphrase_file",
+        "identity_file, passphrase, passphrase_file, metadata_key_file",
     )
     approved: ApprovedOptions = Field(
         ApprovedOptions(),

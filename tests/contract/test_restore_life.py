@@ -17,6 +17,7 @@ from tests.support.disks import read_only
 from tests.support.looks import select_rows
 from tests.support.restore_cases import (
     ArchiveCase,
+    EncryptedLogIntoTopics,
     EncryptedSnapshotCase,
     LogIntoFolder,
     LogIntoTable,
@@ -42,6 +43,7 @@ CASES: tuple[type[RestoreCase], ...] = (
     LogIntoTable,
     LogIntoFolder,
     LogIntoTopics,
+    EncryptedLogIntoTopics,
     PointIntoTable,
     SnapshotCase,
     EncryptedSnapshotCase,
@@ -157,7 +159,9 @@ def test_a_restore_that_was_planned_before_a_prune_starts_over(
 
 
 # What a log's topics hold is recorded in the repository, so a restore into topics needs to write there.
-@for_cases(tuple(kind for kind in CASES if kind is not LogIntoTopics), quick=(TopicsIntoFile, SnapshotCase))
+@for_cases(
+    tuple(kind for kind in CASES if not issubclass(kind, LogIntoTopics)), quick=(TopicsIntoFile, SnapshotCase)
+)
 def test_a_restore_reads_a_repository_that_is_read_only(case: RestoreCase) -> None:
     with read_only(case.root):
         case.run()

@@ -24,6 +24,7 @@ from tests.support.catalogs import (
     put_object,
 )
 
+from lakebackup.encryption.objects import BackupKey
 from lakebackup.formats.logs.cipher import Cipher
 from lakebackup.formats.logs.events import (
     DEFAULT,
@@ -43,7 +44,9 @@ from lakebackup.rows.base import CHANGES
 from lakebackup.rows.logs import LogRegion, LogTable
 from lakebackup.rules import layout
 from lakebackup.storage import open_storage
+from lakebackup.store import data_keys
 from lakebackup.store import manifest as sidecar
+from lakebackup.store.data_keys import RunEncryption
 from lakebackup.store.roots import destination_id
 from lakebackup.store.writer import CatalogWriter
 
@@ -129,7 +132,10 @@ def table_name_row(table: int, name: str, from_ts: int, action: str = "create", 
 
 @dataclass
 class MadeChanges:
-    """A source whose changes are flushed in one backup after another. `root` already holds a catalog."""
+    """A source whose changes are flushed in one backup after another. `root` already holds a catalog.
+
+    Log files are encrypted with `cipher`, a key of a key file, or for the recipients of `encryption`.
+    """
 
     root: Path
     writer: CatalogWriter
@@ -137,6 +143,7 @@ class MadeChanges:
     domain: str = "tso"
     codec: str = "zstd"
     cipher: Cipher | None = None
+    encryption: RunEncryption | None = None
     start_ts: int = 0
     number: int = 0
     offset: int = 0
@@ -163,8 +170,9 @@ class MadeChanges:
         name = self._next()
         self.history += changes
         self.tables |= {row.table_id: row.name for row in names if row.action != "drop"}
+        key = self._backup_key(name)
         rows = [
-            self._log_file(name, list(file_changes), end_ts)
+            self._log_file(name, list(file_changes), end_ts, key)
             for _, file_changes in groupby(sorted(changes, key=_file_key), key=_file_key)
         ]
         keys = {"backup_id": name, "number": self.number, "source": self.source, "store": "1"}
@@ -277,7 +285,17 @@ class MadeChanges:
             **fields,
         )
 
-    def _log_file(self, name: str, changes: Sequence[Change], resolved_ts: int) -> DataFile:
+    def _backup_key(self, name: str) -> BackupKey | None:
+        """Write the object and the rows of the data key of a backup; None without recipients."""
+        if self.encryption is None:
+            return None
+        key = self.encryption.stored_key(self.storage, self.source, name)
+        self.writer.append(data_keys.read(self.storage, self.source, name, key.key_id).rows)
+        return key
+
+    def _log_file(
+        self, name: str, changes: Sequence[Change], resolved_ts: int, key: BackupKey | None
+    ) -> DataFile:
         first, names = changes[0], [*stored_schema().names, "offset"]
         log_place = LogPlace(
             source=self.source,
@@ -293,7 +311,7 @@ class MadeChanges:
         with Scratch() as scratch:
             file = LogFileWriter(log_place, scratch, self.codec)
             file.add(pa.RecordBatch.from_pylist(rows, schema=schema).select(names))
-            columns = file.publish(self.storage, self.cipher) | {"resolved_ts": resolved_ts}
+            columns = file.publish(self.storage, key or self.cipher) | {"resolved_ts": resolved_ts}
         return DataFile(destination=self.destination, added_in=self.number, ts_domain=self.domain, **columns)
 
     def _listing(self, name: str, table: str, rows: Sequence[LogRegion | LogTable]) -> DataFile:

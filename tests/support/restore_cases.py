@@ -16,7 +16,7 @@ from tests.support import kafka_truth as truth
 from tests.support import translated
 from tests.support.archives import Doc, write_backup
 from tests.support.command_line import quiet
-from tests.support.encrypted import write_identity
+from tests.support.encrypted import leaks, write_identity
 from tests.support.given_snapshots import FileContent, GivenSnapshots
 from tests.support.looks import select_rows
 from tests.support.made_backups import MadeBackups, Record
@@ -29,6 +29,7 @@ from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup.plan.queues.restore import QueueRestoreRequest
 from lakebackup.plan.snapshots.restore import SnapshotRestoreRequest
 from lakebackup.plan.topics.request import RestoreRequest
+from lakebackup.store.data_keys import RunEncryption
 from lakebackup.store.writer import CatalogWriter
 from lakebackup_jobs.archives import import_archive
 from lakebackup_jobs.archives import restore as restore_archive
@@ -285,6 +286,37 @@ class LogIntoTopics(LogCase):
     def contents(self) -> Any:
         (rows,) = self.topic_contents(".shop.orders").values()
         return sorted((record.key, record.value) for record in rows)
+
+
+class EncryptedLogIntoTopics(LogIntoTopics):
+    """The same, of a log that is encrypted for a recipient. Nobody can read what an interrupted run left."""
+
+    FIRST = (put_change(21, b"secret-a", 5, b"secret-1"), put_change(21, b"secret-b", 6, b"secret-2"))
+    SECOND = (
+        put_change(21, b"secret-a", 15, b"secret-3"),
+        delete(21, b"secret-b", 16),
+        put_change(21, b"secret-c", 17, b"secret-4"),
+    )
+
+    def back_up(self) -> None:
+        self._keys = write_identity(self.folder)
+        encryption = RunEncryption((self._keys.recipient,))
+        writer = CatalogWriter(None, str(self.root))
+        changes = MadeChanges(self.root, writer, domain="ms", encryption=encryption)
+        changes.flush(self.FIRST, 10, names=[table_name_row(21, "orders", 1)])
+        changes.flush(self.SECOND, 20)
+
+    def run(self, runner: Runner | None = None, **changes: Any) -> dict[str, Any]:
+        identities.use(EncryptionOptions(identity_file=str(self._keys.file)))
+        try:
+            return super().run(runner, **changes)
+        finally:
+            identities.use(EncryptionOptions())
+            assert leaks(self.root, [b"secret-"]) == []
+
+    @property
+    def expected(self) -> Any:
+        return [(b"secret-a", b"secret-3"), (b"secret-b", None), (b"secret-c", b"secret-4")]
 
 
 class SnapshotCase(RestoreCase):

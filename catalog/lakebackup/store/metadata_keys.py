@@ -70,7 +70,7 @@ def prepare(storage: Storage) -> None:
 
 
 def rewrap(storage: Storage, recipients: Iterable[str]) -> None:
-    """Store the key of a repository's metadata, if it is encrypted, for some recipients and for nobody else."""
+    """Store the key of a repository's metadata, if it is encrypted, for some recipients and nobody else."""
     if isinstance(storage, EncryptedStorage):
         data_key = storage.uri.key.data_key
         wrapped_keys = wrap(data_key, map(recipient, recipients))

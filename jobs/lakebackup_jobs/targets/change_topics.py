@@ -1,8 +1,8 @@
 """Restore a log into topics, one for each table: one record for the latest change of each key in the span.
 
-The changes are staged as Parquet files first. Then tasks produce them in transactions; each transaction also
-commits the task's progress. An object beside the backups records what the topics hold, and which restore is
-in progress.
+The changes are staged as Parquet files first, encrypted if the log is. Then tasks produce them in
+transactions; each transaction also commits the task's progress. An object beside the backups records what
+the topics hold, and which restore is in progress.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qsl
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.plan.logs.flush import physical_ms
@@ -27,8 +26,7 @@ from lakebackup.plan.logs.restore import LogRestorePlan, LogRestoreRequest
 from lakebackup.plan.partitions import TopicState
 from lakebackup.rules import layout
 from lakebackup.rules.patterns import check_topic_name
-from lakebackup.sql_engine.worker import Cluster
-from lakebackup.storage import open_storage, working
+from lakebackup.storage import open_storage
 from lakebackup_jobs.kafka.admin import rights
 from lakebackup_jobs.kafka.admin.committed import Progress
 from lakebackup_jobs.kafka.admin.topic_changes import NewTopic
@@ -50,6 +48,7 @@ from lakebackup_jobs.lifecycle.tasks.progress import TaskCounters
 from lakebackup_jobs.lifecycle.tasks.task import Task, run_all
 from lakebackup_jobs.targets import RestoredSpan, Target
 from lakebackup_jobs.targets.replay_task import ANY, PARTITIONER, TRANSACTION_BYTES
+from lakebackup_jobs.targets.staged_changes import ChangeContent, ChangeStaging, StagedChanges, open_staged
 from lakebackup_jobs.targets.topics import Topics
 
 # Only the last record of a key counts, and no value that the database accepted may be too large.
@@ -60,23 +59,6 @@ _MOST_LISTED = 10
 OWN_NAMES = "lakebackup-log-"
 _HEADER = b"\x02\x12commit_ts\x02"  # in Avro: one header named commit_ts, whose value is not null
 _BATCH_ROWS = 50_000
-
-
-class ChangeContent(Protocol):
-    """What is needed of a log's changes; `lakebackup_jobs.logs.restore.content.LogContent` describes it."""
-
-    @property
-    def cluster(self) -> Cluster | None: ...
-    @property
-    def plan(self) -> LogRestorePlan: ...
-    @property
-    def shares(self) -> Any: ...
-    @property
-    def old_contents(self) -> RestoredSpan | None: ...
-    @property
-    def new_contents(self) -> RestoredSpan: ...
-    def empties_tables(self) -> bool: ...
-    def write_files(self, path: str, *, with_truncates: bool = True) -> dict[str, int]: ...
 
 
 class ChangeTopics(Target):
@@ -134,38 +116,38 @@ class ChangeTopics(Target):
         goal = content.new_contents
         identity = json.dumps([self._state_path, goal.text()])
         name = hashlib.sha256(identity.encode()).hexdigest()[:32]
-        folder, group = layout.restore_folder(f"log-{name}"), f"{OWN_NAMES}{name}"
+        staging, group = ChangeStaging(self._storage, f"log-{name}"), f"{OWN_NAMES}{name}"
         topics = self._topics(content.plan)
         goal_fields = json.loads(goal.text())
         state = self._read_state()
         in_progress = state.get("doing") or {"held": goal_fields}
         if self._are_deleted(in_progress.get("topics", {})):
             in_progress = {"held": goal_fields}
-            self._clear_staged(folder, group, len(self._staged_files(folder) or ()))
+            self._clear_staged(staging, group, staging.count())
         if "entries" not in in_progress:
-            files = self._staged_files(folder)
-            if files is None:
+            staged = staging.open(content)
+            if staged is None:
                 self._check_topics(topics, content)
-                files = self._stage(content, folder)
+                staged = staging.stage(content)
             self._create_topics(topics)
             in_progress = {"topics": self._ids(topics), **in_progress}
             self._update_state(doing=in_progress)
-            entries = self._produce(content, files, topics[0], group)
-            in_progress = {**in_progress, "entries": entries, "files": len(files)}
+            entries = self._produce(content, staged, topics[0], group)
+            in_progress = {**in_progress, "entries": entries, "files": len(staged.files)}
             self._update_state(doing=in_progress)
         # The staged files go before the restore is recorded as done, so a run that resumes it clears them.
-        self._notes += self._clear_staged(folder, group, in_progress["files"])
+        self._notes += self._clear_staged(staging, group, in_progress["files"])
         earlier_ids = state.get("topics", {}) if content.old_contents else {}
         # A restore that an older version began did not record the ids.
         ids = in_progress.get("topics") or self._ids(topics)
         self._update_state(held=goal_fields, topics={**earlier_ids, **ids}, doing=None)
         return {"entries": in_progress["entries"], "topics": len(topics)}
 
-    def _produce(self, content: ChangeContent, files: Sequence[str], topic: str, group: str) -> int:
+    def _produce(self, content: ChangeContent, staged: StagedChanges, topic: str, group: str) -> int:
         """Produce the staged files, each from its group's offset. Returns the number of all changes."""
         job = ProduceJob(
             uri=self._storage.uri,
-            files=files,
+            staged=staged,
             group=group,
             client=self._client,
             prefix=self._prefix,
@@ -173,7 +155,7 @@ class ChangeTopics(Target):
             domain=content.plan.domain,
             counters=TaskCounters(content.shares.uri, content.shares.folder),
         )
-        return sum(row.entries for row in run_all(job, range(len(files)), content.cluster))
+        return sum(row.entries for row in run_all(job, range(len(staged.files)), content.cluster))
 
     def _update_state(self, **changes: object) -> None:
         self._storage.put(
@@ -273,54 +255,16 @@ class ChangeTopics(Target):
     def _replicas(self) -> int:
         return min(_REPLICAS, self._cluster.brokers())
 
-    def _staged_files(self, folder: str) -> list[str] | None:
-        try:
-            paths: list[str] = json.loads(working.read_latest(self._storage, f"{folder}staged.json"))
-        except NotFound:
-            return None
-        return paths
+    def _clear_staged(self, staging: ChangeStaging, group: str, count: int) -> list[str]:
+        """Delete what is staged and the groups of its progress. Returns notes on groups that stay.
 
-    def _stage(self, content: ChangeContent, folder: str) -> list[str]:
-        content.write_files(f"{self._storage.uri}/{folder}changes", with_truncates=False)
-        paths = [entry.path for entry in self._storage.list(f"{folder}changes/")]
-        files = sorted(path for path in paths if path.endswith(".parquet"))
-        rows = run_all(_NamelessJob(self._storage.uri, files), range(len(files)), content.cluster)
-        if nameless := sorted({table for row in rows for table in json.loads(row.tables)})[:_MOST_LISTED]:
-            raise Refused(
-                f"The log of {content.plan.source} does not have the names of tables "
-                f"{', '.join(map(str, nameless))}.",
-                hint="Choose tables by name with -f, or restore into delta: or dir:.",
-            )
-        self._storage.put(f"{folder}staged.json", json.dumps(files).encode())
-        return files
-
-    def _clear_staged(self, folder: str, group: str, count: int) -> list[str]:
-        """Delete the staged files and the groups of their progress. Returns notes on groups that stay.
-
-        The index goes first: without it nothing is resumed. Groups that stay after the topics were deleted
-        hold no offset, because brokers drop the offsets of a deleted topic.
+        Groups that stay after the topics were deleted hold no offset, because brokers drop the offsets of a
+        deleted topic.
         """
-        working.retire(self._storage, f"{folder}staged.json")
-        working.empty(self._storage, f"{folder}changes/")
+        staging.clear()
         return self._cluster.forget_groups(
             [group_of(group, number) for number in range(count)], prefix=OWN_NAMES
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _NamelessJob(Task):
-    """Finds tables without a name in a staged file: up to _MOST_LISTED ids, as JSON."""
-
-    COLUMNS = "tables STRING, error STRING"
-
-    uri: str
-    files: Sequence[str]
-
-    def run(self, number: int) -> dict[str, object]:
-        data = pa.BufferReader(open_storage(self.uri).get(self.files[number]))
-        rows = pq.read_table(data, columns=["table_id", "name"])
-        nameless_ids = rows.filter(rows["name"].is_null())["table_id"].unique()
-        return {"tables": json.dumps(nameless_ids[:_MOST_LISTED].to_pylist())}
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +277,7 @@ class ProduceJob(Task):
     COLUMNS = "task INT, entries BIGINT, error STRING"
 
     uri: str
-    files: Sequence[str]
+    staged: StagedChanges
     group: str
     client: Mapping[str, str]
     prefix: str
@@ -347,13 +291,13 @@ class ProduceJob(Task):
     def _resume(self, number: int, commits: Callable[[], None]) -> dict[str, object]:
         """Produce the rows after the group's offset; `commits` is called after each commit."""
         name = group_of(self.group, number)
-        data = open_storage(self.uri).get(self.files[number])
+        file = open_staged(self.uri, self.staged.files[number], self.staged.keys)
         position = pending = 0
         client = {**self.client, "partitioner": PARTITIONER}
         waiting = partial(self.counters(f"produce-{number}"), 0, 0)
         with RestoreProducer(client, name, name, zero_as_one=True, wait=waiting) as producer:
             committed = producer.committed(*self.mark)
-            for batch in pq.ParquetFile(pa.BufferReader(data)).iter_batches(_BATCH_ROWS):
+            for batch in file.iter_batches(_BATCH_ROWS):
                 position += len(batch)
                 if committed and position <= committed.position:
                     continue

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from lakebackup.plan.logs.restore import LogRestoreRequest
 from lakebackup_jobs.cli.flags import options
 from lakebackup_jobs.cli.flags.options import switch
 from lakebackup_jobs.cli.log import range_flags
 from lakebackup_jobs.cli.verb import Call, verb
-from lakebackup_jobs.logs.upkeep.snapshot import run
+from lakebackup_jobs.logs.upkeep.snapshot import FullRequest, run
 
 
 @verb(options.REPO, options.BANDWIDTH, options.SPARK_JOB, options.DRY_RUN, options.LEASE)
@@ -16,7 +15,7 @@ def snapshot(
     name: str = range_flags.NAME,
     end_ts: int | None = range_flags.END_TS,
     to_ms: int | None = range_flags.TO_TIME,
-    plain: bool = switch("--plain", "Allow an encrypted log; the full is not encrypted."),
+    plain: bool = switch("--plain", "Allow an encrypted log, and recipients; the full is not encrypted."),
     checksum: bool = range_flags.CHECKSUM,
     allow_gaps: bool = range_flags.ALLOW_GAPS,
 ) -> None:
@@ -29,4 +28,4 @@ def snapshot(
         lakebackup log snapshot shop --endts 449000000000000000
     """
     range_flags.check_end(end_ts, to_ms)
-    call.run(run, call.request(LogRestoreRequest), plain=plain)
+    call.run(run, call.request(FullRequest))

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from lakebackup.encryption.objects import BackupKey
 from lakebackup.formats.logs.events import DEFAULT, DELETES, PUT_TYPE, TRUNCATES, WRITE
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.sql_engine.worker import Cluster, session_on
 from lakebackup_jobs.logs.restore.content import LogContent, pieces
 from lakebackup_jobs.logs.restore.shares import CHANGES, ENDS, KEY, LATER, LOST, RESULT, WRITES, Latest
+from lakebackup_jobs.targets.staged_changes import PATHS, SealChanges
 
 COLUMNS = tuple(column.split()[0] for column in RESULT.split(", "))
 _TASKS, _BROADCAST = "spark.sql.shuffle.partitions", "spark.sql.autoBroadcastJoinThreshold"
@@ -139,6 +141,20 @@ class Changes(LogContent):
         return emptied is not None and emptied.limit(1).count() > 0
 
     def write_files(self, path: str, *, with_truncates: bool = True) -> dict[str, int]:
+        rows = self._sorted_changes(with_truncates=with_truncates)
+        with task_errors():
+            rows.write.mode("overwrite").parquet(path)
+            return {"entries": self.spark.read.schema(CHANGES).parquet(path).count()}
+
+    def seal_files(self, uri: str, folder: str, key: BackupKey) -> list[str]:
+        rows = self._sorted_changes(with_truncates=False)
+        with task_errors():
+            # The driver collects one row for each object.
+            paths = rows.mapInArrow(SealChanges(uri, folder, key, CHANGES), PATHS).collect()
+        return [row["path"] for row in paths]
+
+    def _sorted_changes(self, *, with_truncates: bool) -> DataFrame:
+        """The rows of files of changes (CHANGES), sorted within each partition."""
         if self.full is not None:
             rows = self.rows().withColumn("type", sf.lit(PUT_TYPE))
         else:
@@ -154,9 +170,7 @@ class Changes(LogContent):
                     sf.lit(TRUNCATES).alias("type"),
                 )
                 rows = rows.unionByName(self._with_names(last))
-        with task_errors():
-            rows.sortWithinPartitions("db", "name", "key").write.mode("overwrite").parquet(path)
-            return {"entries": self.spark.read.schema(CHANGES).parquet(path).count()}
+        return rows.sortWithinPartitions("db", "name", "key")
 
     def _with_names(self, rows: DataFrame) -> DataFrame:
         """Add the names of the rows' tables at the end of the span; null: the log has no name."""

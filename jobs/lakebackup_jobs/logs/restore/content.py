@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lakebackup.encryption.objects import BackupKey
 from lakebackup.plan.logs.restore import LogRestorePlan
 from lakebackup.sql_engine.worker import Cluster
 from lakebackup_jobs.logs.restore.shares import LogShares
@@ -79,4 +80,9 @@ class LogContent:
         keys without a change have no value any more. Without `with_truncates` there are no rows T. Returns
         the summary: `entries`, the number of rows.
         """
+        raise NotImplementedError
+
+    def seal_files(self, uri: str, folder: str, key: BackupKey) -> list[str]:
+        """Write the latest change of each key as Parquet objects of CHANGES, encrypted with `key`, below a
+        folder of the storage at `uri`. There are no rows T. Returns the paths of the objects."""
         raise NotImplementedError

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
+from lakebackup.encryption.objects import BackupKey
 from lakebackup.errors import Damaged
 from lakebackup.formats.logs.events import DEFAULT, DELETES, PUT_TYPE, WRITE
 from lakebackup.plan.logs.restore import LogRestorePlan, NamedTable
@@ -37,6 +38,7 @@ from lakebackup_jobs.logs.restore.shares import (
     ReadJob,
     latest_of,
 )
+from lakebackup_jobs.targets.staged_changes import PATHS, SealChanges
 
 #: The name of the only file that WriteChanges writes.
 FILE = "part-00000.parquet"
@@ -77,6 +79,15 @@ class _SmallRestore(Task):
             pa.concat_tables([changes, ends]) if with_truncates else changes, self.plan.tables, CHANGES
         )
 
+    def sorted_changes(self, *, with_truncates: bool) -> pa.Table:
+        """The rows of a file of changes (CHANGES), sorted by table and key."""
+        if self.shares.full is None:
+            rows = self.changes(with_truncates=with_truncates)
+        else:
+            rows = self.final_rows()
+            rows = rows.append_column("type", pa.repeat(pa.scalar(PUT_TYPE), len(rows)))
+        return rows.sort_by(_in_order("db", "name", "key"))
+
     def has_ends(self) -> bool:
         """Whether a table was truncated in the span."""
         return any(len(batch) for batch in self._read(ENDS))
@@ -109,14 +120,23 @@ class WriteChanges(_SmallRestore):
     with_truncates: bool
 
     def run(self, number: int) -> Mapping[str, Any]:  # noqa: ARG002
-        if self.shares.full is None:
-            rows = self.changes(with_truncates=self.with_truncates)
-        else:
-            rows = self.final_rows()
-            rows = rows.append_column("type", pa.repeat(pa.scalar(PUT_TYPE), len(rows)))
-        rows = rows.sort_by(_in_order("db", "name", "key"))
+        rows = self.sorted_changes(with_truncates=self.with_truncates)
         write_rows(open_storage(self.uri, private=False), FILE, rows.schema, rows.to_batches())
         return {"entries": len(rows)}
+
+
+@dataclass(frozen=True, slots=True)
+class SealSmallChanges(_SmallRestore):
+    """Writes the same rows, without those of truncations, as an encrypted object below `folder`."""
+
+    COLUMNS = f"{PATHS}, error STRING"
+
+    folder: str
+    key: BackupKey
+
+    def run(self, number: int) -> Mapping[str, Any]:  # noqa: ARG002
+        seal = SealChanges(self.uri, self.folder, self.key, CHANGES)
+        return {"path": seal.write(self.sorted_changes(with_truncates=False).to_batches())}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +169,10 @@ class SmallChanges(LogContent):
         job = WriteChanges(self.shares, self.plan, path, with_truncates)
         (result,) = run_all(job, range(1), self.cluster)
         return {"entries": result.entries}
+
+    def seal_files(self, uri: str, folder: str, key: BackupKey) -> list[str]:
+        job = SealSmallChanges(self.shares, self.plan, uri, folder, key)
+        return [row.path for row in run_all(job, range(1), self.cluster)]
 
 
 def last_of_tables(ends: pa.Table) -> pa.Table:

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from lakebackup.errors import Refused
+from lakebackup.encryption.storage import EncryptedStorage
+from lakebackup.errors import Refused, UsageProblem
 from lakebackup.plan.logs.restore import (
     LogRestorePlan,
     LogRestoreRequest,
@@ -46,19 +47,28 @@ FORMAT = "delta"
 _EACH = 64
 
 
-def run(
-    request: LogRestoreRequest,
-    *,
-    plain: bool = False,
-    spark: SparkSession | None = None,
-    reporter: Reporter,
-) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class FullRequest(LogRestoreRequest):
+    """The options of a full. `plain`: make it even if log files are encrypted, or new backups are encrypted
+    for `recipients`, although a full is not."""
+
+    plain: bool = False
+    recipients: tuple[str, ...] = ()
+
+
+def run(request: FullRequest, *, spark: SparkSession | None = None, reporter: Reporter) -> dict[str, Any]:
     """Write the full as of the end of the request; returns its summary.
 
-    `plain`: write it even if log files are encrypted, although a full is not. Raises as a restore does, and
-    Busy.
+    Raises as a restore does, Refused (it would be in clear), UsageProblem (the repository's metadata is
+    encrypted), and Busy.
     """
     work = Workspace(request, request.name, reporter, spark)
+    if isinstance(work.storage, EncryptedStorage):
+        raise UsageProblem(
+            f"A full is a Delta table in clear, and the metadata of {work.storage.uri} is encrypted.",
+            hint="`log compact` encrypts, and makes restores without a full faster. `log restore` and `log "
+            "merge` make tables elsewhere.",
+        )
     request = replace(request, on_full=True, filters=())
     full = InProgress.begin()
     catalog = work.current()
@@ -67,7 +77,7 @@ def run(
     with work.running("full", CHANGES, lease=_lease_name(full.backup_id)) as lease:
         work.start_jvm()
         plan = _planned(request, work, catalog)
-        _check(request, plan, plain=plain)
+        _check(request, plan)
         work.start_spark()
         sweep(work)
         result = Life(LogFull(work, request, catalog, plan), lease).run(full)
@@ -85,11 +95,17 @@ def _summary(full: InProgress, plan: LogRestorePlan) -> dict[str, Any]:
     return {"backup_id": full.backup_id, **summary_of(plan), "time_ms": plan.to_ms}
 
 
-def _check(request: LogRestoreRequest, plan: LogRestorePlan, *, plain: bool) -> None:
-    if plan.encrypted and not plain:
+def _check(request: FullRequest, plan: LogRestorePlan) -> None:
+    if plan.encrypted and not request.plain:
         raise Refused(
             f"{plan.encrypted} log files of {plan.source} are encrypted; a full would show their values.",
             hint="Give --plain if they may lie beside the log as they are.",
+        )
+    if request.recipients and not request.plain:
+        raise Refused(
+            "A full is not encrypted, and recipients are set under [encryption].",
+            hint="Give --plain if the tables may lie beside the log in clear. `log compact` encrypts, and "
+            "makes restores without a full faster.",
         )
     require_restorable(plan, allow_gaps=request.allow_gaps)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.catalogs import backup_id
 from tests.support.command_line import result_rows
+from tests.support.encrypted import Host, KeyPair
 from tests.support.made_backups import MadeBackups
 from tests.support.made_changes import MadeChanges, commit, delete, prewrite, put_change, table_name_row
 
@@ -55,6 +56,27 @@ def test_a_full_of_an_encrypted_log_is_refused_unless_asked_for(
     assert "1 log files of shop are encrypted" in error_of(
         capsys, "log", "snapshot", "shop", "--repo", str(tmp_path), code=5
     )
+
+
+def test_a_full_in_clear_is_refused_with_recipients(
+    root: Path, capsys: pytest.CaptureFixture[str], host: Host, keys: KeyPair
+) -> None:
+    host.has(keys.recipient)
+    text = error_of(capsys, "log", "snapshot", "shop", code=5)
+    assert "A full is not encrypted, and recipients are set under [encryption]" in text
+    assert "--plain" in text
+    assert len(list(root.glob("shop/fulls/*"))) == 1
+
+
+def test_a_due_run_makes_no_full_in_clear_with_recipients(
+    root: Path, capsys: pytest.CaptureFixture[str], host: Host, keys: KeyPair
+) -> None:
+    result_rows(capsys, "policy", "set", "shop", "--full", "hourly")
+    host.has(keys.recipient)
+    text = error_of(capsys, "due", "--run", code=5)
+    assert "A full is not encrypted" in text
+    assert "What was due of shop failed." in text
+    assert len(list(root.glob("shop/fulls/*"))) == 1
 
 
 def test_a_change_feed_is_listed_and_shown(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
