@@ -1,4 +1,4 @@
-"""What encryption and signatures cost: backups and restores with and without them, in turn."""
+"""What encryption, of data and of metadata, and signatures cost: backups and restores in turn."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from tests.benchmarks.measure import Job, Sample, rounds
 from tests.benchmarks.report import table
 from tests.benchmarks.snapshots import BACKUP, COMMANDS, RESTORE, Contents, Tool, make, tools
 
+from lakebackup.encryption.metadata_key import MetadataKey
+from lakebackup.encryption.objects import DataKey
 from lakebackup.encryption.recipients import new_identity
-from lakebackup.signing.keys import create
+from lakebackup.signing.keys import create, write_new
 from lakebackup_jobs.demo.broker import Broker
 
-PLAIN, ENCRYPTED, SIGNED = "neither", "encrypted", "encrypted and signed"
+PLAIN, ENCRYPTED, SIGNED, METADATA = "neither", "encrypted", "encrypted and signed", "metadata too"
 # The files of the snapshot: how many, and the bytes of each.
 _FILES, _FILE_BYTES = 20_000, 100_000
+# The catalog of the repository whose metadata is encrypted.
+_CATALOG = "catalog-elsewhere"
 
 
 def encryption(broker: Broker, data: DataSet, session: ours.Session, folder: Path, runs: int) -> str:
@@ -49,7 +53,8 @@ def encryption_of_snapshots(folder: Path, runs: int, scale: float) -> str:
 
     def step(name: str, words: str) -> Sample | str:
         destination, target = folder / name / "backups", folder / name / "restored"
-        shutil.rmtree(destination if words == BACKUP else target, ignore_errors=True)
+        for path in (destination, folder / _CATALOG) if words == BACKUP else (target,):
+            shutil.rmtree(path, ignore_errors=True)
         return variants[name].step(words, source, destination, target)
 
     steps = ({name: partial(step, name, words) for name in variants} for words in (BACKUP, RESTORE))
@@ -68,10 +73,14 @@ def _settings(folder: Path) -> dict[str, Path]:
     identity.touch(mode=0o600)
     identity.write_text(text)
     create(folder / "host.key", None)
+    metadata_key = folder / "metadata.key"
+    write_new(metadata_key, MetadataKey(DataKey.random()).file_content, 0o600)
     encrypts = f'[encryption]\nrecipients = ["{recipient}"]\nidentity_file = "{identity}"\n'
     signs = f'[signing]\nkey_file = "{folder / "host.key"}"\n'
+    everything = f'catalog = "{folder / _CATALOG}"\n{encrypts}metadata_key_file = "{metadata_key}"\n{signs}'
+    variants = {PLAIN: "", ENCRYPTED: encrypts, SIGNED: encrypts + signs, METADATA: everything}
     files = {}
-    for name, content in {PLAIN: "", ENCRYPTED: encrypts, SIGNED: encrypts + signs}.items():
+    for name, content in variants.items():
         files[name] = folder / f"{name.replace(' ', '-')}.toml"
         files[name].write_text(content)
     return files

@@ -55,6 +55,7 @@ LINES: Lines = {
         "log restore": ("log restore shop --to dir:{out}",),
         "log truncate": ("log truncate shop --endts 20 --yes",),
     },
+    "metadata": {"key recover": ("key recover {out}.key",)},
     "queues": {"prune --delete": ("prune 1 --source social --delete",)},
     "archives": {
         "archive restore": ("archive restore shop --to {out}",),

@@ -186,5 +186,8 @@ def test_metadata_is_encrypted_by_every_process(
     assert len([*truth.records_below(tmp_path / "out")]) == 2 * len(RECORDS)
     assert cli.result("compact")["kept_entries"] == 20
     assert cli.result("verify", "--decode", "--runner", "spark")["damaged"] == 0
+    keys_of_read = {"identityFile": str(keys.file), "metadataKeyFile": str(file), "catalog": str(catalog)}
+    frame = lab.spark.read.format("lakebackup").options(topic=name, **keys_of_read).load(str(repository))
+    assert frame.count() == cli.rows("sql", f"SELECT count(*) AS n FROM records('{name}')")[0]["n"]
     assert names_in_clear(repository) == []
     assert leaks(repository, [*SECRETS, b"secret-follow"]) == []

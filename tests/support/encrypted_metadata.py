@@ -27,8 +27,9 @@ def use_catalog(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def names_in_clear(repository: Path) -> list[str]:
-    """Return the paths with a name that is not a token, and those of contents in clear."""
-    files = [path for path in repository.rglob("*") if path.is_file()]
+    """Return the paths with a name that is not a token, and those of contents in clear. Temporary files of a
+    killed run do not count."""
+    files = [path for path in repository.rglob("*") if path.is_file() and path.parent.name != ".tmp"]
     assert files
     paths = [
         file.relative_to(repository) for file in files if file.name not in (ROOT_FILE, METADATA_KEY_FILE)

@@ -15,6 +15,7 @@ import pytest
 from tests.support.archives import Doc, write_backup
 from tests.support.command_line import Commands
 from tests.support.encrypted import Host
+from tests.support.encrypted_metadata import new_key, use_catalog
 from tests.support.made_backups import MadeBackups, Record
 from tests.support.made_changes import MadeChanges, put_change, table_name_row
 from tests.support.made_queues import MadeQueues
@@ -172,6 +173,17 @@ def _snapshots(
     }  # fmt: skip
 
 
+def _encrypted_metadata(commands: Commands, folder: Path, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take a backup of a snapshot into a new repository whose metadata is encrypted."""
+    host, tree = Host(monkeypatch, folder / "keys"), folder / "tree"
+    pair = host.key_pair("identity")
+    host.has(pair.recipient, identity_file=pair.file, metadata_key_file=new_key(host))
+    use_catalog(folder / "catalog", monkeypatch)
+    tree.mkdir()
+    (tree / "a").write_bytes(b"one")
+    commands.output("backup", "snapshot", tree, "--source", "store", "--repo", uri)
+
+
 def _put_dead_leases(storage: Storage) -> None:
     """Put a lease for each line, whose holder is dead."""
     record = lease.Record("a dead run", "token", "held", 0, 0, ttl_ms=_DAY_MS)
@@ -208,6 +220,8 @@ def s3_commands(
     with ThreadPoolExecutor(8) as pool:
         for _ in pool.map(lambda file: storage.put(str(file.relative_to(root)), file.read_bytes()), files):
             pass
+    if kind == "metadata":
+        _encrypted_metadata(commands, folder, uri, monkeypatch)
     # From here on, since a process opens a repository once.
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", proxy.endpoint)
     if kind == "snapshots":
