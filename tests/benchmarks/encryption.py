@@ -53,8 +53,9 @@ def encryption_of_snapshots(folder: Path, runs: int, scale: float) -> str:
 
     def step(name: str, words: str) -> Sample | str:
         destination, target = folder / name / "backups", folder / name / "restored"
-        for path in (destination, folder / _CATALOG) if words == BACKUP else (target,):
-            shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(destination if words == BACKUP else target, ignore_errors=True)
+        if words == BACKUP and name == METADATA:
+            shutil.rmtree(folder / _CATALOG, ignore_errors=True)
         return variants[name].step(words, source, destination, target)
 
     steps = ({name: partial(step, name, words) for name in variants} for words in (BACKUP, RESTORE))

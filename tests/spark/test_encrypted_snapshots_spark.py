@@ -79,7 +79,7 @@ def test_metadata_is_encrypted_by_tasks_and_by_a_rebuild(
     keys, file = host.key_pair("identity"), new_key(host)
     host.has(keys.recipient, metadata_key_file=file)
     (tree / "secret-folder").mkdir(parents=True)
-    for number in range(40):
+    for number in range(80):  # so many small files are stored in packs
         (tree / f"secret-folder/secret-{number}").write_bytes(b"secret row %d; " % number * 100)
     (tree / "secret-noise").write_bytes(os.urandom(3 << 20))
     for number in range(2):
@@ -93,6 +93,8 @@ def test_metadata_is_encrypted_by_tasks_and_by_a_rebuild(
         "SELECT name, key_id, stored_bytes FROM snapshot_files ORDER BY name, added_in",
     )
     rows = [cli.rows("sql", query) for query in queries]
+    packs = "SELECT count(*) AS n FROM files WHERE path LIKE '%.pack'"
+    assert cli.rows("sql", packs) != [{"n": 0}]
     use_catalog(tmp_path / "rebuilt", monkeypatch)
     cli.output("catalog", "rebuild")
     assert [cli.rows("sql", query) for query in queries] == rows

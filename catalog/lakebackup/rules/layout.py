@@ -30,7 +30,7 @@ ZSTD_SUFFIX = ".zst"
 #: The end of the name of an encrypted object of a snapshot.
 ENCRYPTED_SUFFIX = ".enc"
 #: The ends of the names of objects that have a data key if their backup is encrypted.
-DATA_SUFFIXES = (".data", ".keys", ENCRYPTED_SUFFIX)
+DATA_SUFFIXES = (".data", ".keys", ".pack", ENCRYPTED_SUFFIX)
 ROOT_FILE = "lakebackup.json"
 #: The wrapped key of a repository's metadata, if it is encrypted.
 METADATA_KEY_FILE = "metadata-key.json"
