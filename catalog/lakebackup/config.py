@@ -206,6 +206,7 @@ class NotifyOptions(BaseModel):
     key_file: Location = Field(default=None, description="file of the key that signs what is posted")
 
 
+PassphraseCommand = Annotated[tuple[str, ...] | None, BeforeValidator(_split_words), Field(min_length=1)]
 Passphrase = Annotated[SecretStr | None, Field(min_length=1), PlainSerializer(lambda text: text and MASK)]
 
 
@@ -220,6 +221,9 @@ class SigningOptions(BaseModel):
     )
     passphrase: Passphrase = Field(default=None, description="passphrase of the key")
     passphrase_file: Location = Field(default=None, description="file of the passphrase, instead of it")
+    passphrase_command: PassphraseCommand = Field(
+        default=None, description="command that prints the passphrase, instead of it"
+    )
     host: str | None = Field(
         default=None, description="name of this machine in evidence; its host name when absent"
     )
@@ -246,6 +250,9 @@ class EncryptionOptions(BaseModel):
     identity_file: Location = Field(default=None, description="file of the identity that reads backups")
     passphrase: Passphrase = Field(default=None, description="passphrase of the identity")
     passphrase_file: Location = Field(default=None, description="file of the passphrase, instead of it")
+    passphrase_command: PassphraseCommand = Field(
+        default=None, description="command that prints the passphrase, instead of it"
+    )
     metadata_key_file: Location = Field(
         default=None, description="file of the key that encrypts the metadata of a new repository"
     )
@@ -407,13 +414,13 @@ class Settings(BaseModel):
     )
     signing: SigningOptions = Field(
         SigningOptions(),
-        description="who signs backups and evidence: key_file, passphrase, passphrase_file, host, "
-        "evidence_folder; whose signatures count: public_keys, retired_keys",
+        description="who signs backups and evidence: key_file, passphrase, passphrase_file, "
+        "passphrase_command, host, evidence_folder; whose signatures count: public_keys, retired_keys",
     )
     encryption: EncryptionOptions = Field(
         EncryptionOptions(),
         description="who can read backups: recipients, recipients_file, "
-        "identity_file, passphrase, passphrase_file, metadata_key_file",
+        "identity_file, passphrase, passphrase_file, passphrase_command, metadata_key_file",
     )
     approved: ApprovedOptions = Field(
         ApprovedOptions(),

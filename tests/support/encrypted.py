@@ -23,7 +23,8 @@ from lakebackup_jobs.lifecycle.keyring import open_key
 from lakebackup_jobs.runtime import identities
 
 _SETTINGS = (
-    "RECIPIENTS", "RECIPIENTS_FILE", "IDENTITY_FILE", "PASSPHRASE", "PASSPHRASE_FILE", "METADATA_KEY_FILE",
+    "RECIPIENTS", "RECIPIENTS_FILE", "IDENTITY_FILE", "PASSPHRASE", "PASSPHRASE_FILE", "PASSPHRASE_COMMAND",
+    "METADATA_KEY_FILE",
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from os import environ
 from pathlib import Path
 
@@ -23,18 +24,18 @@ _INHERITED = "_LAKEBACKUP_ENCRYPTION__"
 _MARKS = (b"AGE-SECRET-KEY-1", b"BEGIN OPENSSH PRIVATE KEY")
 _PROTECTED = b"age-encryption.org/"
 _LOOKED_AT = 1 << 16
-_FILES = ("IDENTITY_FILE", "PASSPHRASE_FILE")
+_SOURCES = ("IDENTITY_FILE", "PASSPHRASE_FILE", "PASSPHRASE_COMMAND")
 _options: EncryptionOptions | None = None
 
 
 def use(options: EncryptionOptions) -> None:
-    """Set the options of this process, and the paths of its files as variables for processes below it."""
+    """Set the options of this process, and its files and its command as variables for processes below it."""
     global _options
     _options = options
-    for name in _FILES:
-        variable, path = f"{_INHERITED}{name}", getattr(options, name.lower())
-        if path:
-            environ[variable] = path
+    for name in _SOURCES:
+        variable, source = f"{_INHERITED}{name}", getattr(options, name.lower())
+        if source:
+            environ[variable] = source if isinstance(source, str) else shlex.join(source)
         else:  # an earlier connection of this process may have set it
             environ.pop(variable, None)
 
@@ -43,7 +44,9 @@ def in_use() -> EncryptionOptions:
     """The options of this process; those of its variables if none were set."""
     if _options is not None:
         return _options
-    values = {name: environ.get(f"{_INHERITED}{name}") or environ.get(f"{_PREFIX}{name}") for name in _FILES}
+    values = {
+        name: environ.get(f"{_INHERITED}{name}") or environ.get(f"{_PREFIX}{name}") for name in _SOURCES
+    }
     values["PASSPHRASE"] = environ.get(f"{_PREFIX}PASSPHRASE")
     return EncryptionOptions.model_validate({name.lower(): text for name, text in values.items() if text})
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from lakebackup.config import EncryptionOptions, SigningOptions
-from lakebackup.errors import UsageProblem
+from lakebackup.errors import EnvironmentProblem, UsageProblem
 from lakebackup.signing.keys import SigningKey, TrustedKeys, load_private, load_public, read_passphrase
 from lakebackup.store import caller
 
+_PASSPHRASES = ("passphrase", "passphrase_file", "passphrase_command")
+# A person may have to confirm it.
+_COMMAND_S = 120
+_COMMAND_HINT = "Run the command by hand. Its first line of output must be the passphrase."
 _options = SigningOptions()
 _key: SigningKey | None = None
 
@@ -59,14 +65,46 @@ def passphrase_of(
 ) -> str | None:
     """Return the passphrase in `file`, or else that of the settings `section`; None if there is none.
 
-    Raises UsageProblem if the settings have two, and as `read_passphrase`.
+    Raises UsageProblem if the settings have two, and as `read_passphrase` and `_printed_passphrase`.
     """
     if file is not None:
         return read_passphrase(file)
-    if options.passphrase is not None and options.passphrase_file is not None:
+    settings = [name for name in _PASSPHRASES if getattr(options, name) is not None]
+    if len(settings) > 1:
         raise UsageProblem(
-            f"[{section}] has both passphrase and passphrase_file.", hint="Set one of them, and not both."
+            f"[{section}] has both {settings[0]} and {settings[1]}.", hint="Set one of them, and not both."
         )
     if options.passphrase_file is not None:
         return read_passphrase(Path(options.passphrase_file))
+    if options.passphrase_command is not None:
+        return _printed_passphrase(options.passphrase_command, section)
     return None if options.passphrase is None else options.passphrase.get_secret_value()
+
+
+@cache
+def _printed_passphrase(command: tuple[str, ...], section: str) -> str:
+    """Return the first line that a command prints. It runs once, and may ask on the terminal.
+
+    Raises EnvironmentProblem (it fails) and UsageProblem (it prints no text).
+    """
+    name = f"passphrase_command under [{section}]"
+    try:
+        output = subprocess.run(command, stdout=subprocess.PIPE, timeout=_COMMAND_S, check=True).stdout
+        passphrase = output.decode().partition("\n")[0].rstrip("\r")
+    except OSError as error:
+        raise _failed_command(f"{name} cannot run {command[0]}: {error.strerror}.") from None
+    except subprocess.TimeoutExpired:
+        raise _failed_command(f"{name}: {command[0]} did not end within {_COMMAND_S} s.") from None
+    except subprocess.CalledProcessError as error:
+        raise _failed_command(f"{name}: {command[0]} ended with {error.returncode}.") from None
+    except UnicodeDecodeError:
+        passphrase = ""
+    if not passphrase:
+        raise UsageProblem(
+            f"{name}: {command[0]} prints no passphrase in its first line.", hint=_COMMAND_HINT
+        )
+    return passphrase
+
+
+def _failed_command(message: str) -> EnvironmentProblem:
+    return EnvironmentProblem(message, hint=_COMMAND_HINT)
