@@ -206,7 +206,6 @@ class NotifyOptions(BaseModel):
     key_file: Location = Field(default=None, description="file of the key that signs what is posted")
 
 
-PassphraseCommand = Annotated[tuple[str, ...] | None, BeforeValidator(_split_words), Field(min_length=1)]
 Passphrase = Annotated[SecretStr | None, Field(min_length=1), PlainSerializer(lambda text: text and MASK)]
 
 
@@ -221,7 +220,7 @@ class SigningOptions(BaseModel):
     )
     passphrase: Passphrase = Field(default=None, description="passphrase of the key")
     passphrase_file: Location = Field(default=None, description="file of the passphrase, instead of it")
-    passphrase_command: PassphraseCommand = Field(
+    passphrase_command: Command = Field(
         default=None, description="command that prints the passphrase, instead of it"
     )
     host: str | None = Field(
@@ -250,7 +249,7 @@ class EncryptionOptions(BaseModel):
     identity_file: Location = Field(default=None, description="file of the identity that reads backups")
     passphrase: Passphrase = Field(default=None, description="passphrase of the identity")
     passphrase_file: Location = Field(default=None, description="file of the passphrase, instead of it")
-    passphrase_command: PassphraseCommand = Field(
+    passphrase_command: Command = Field(
         default=None, description="command that prints the passphrase, instead of it"
     )
     metadata_key_file: Location = Field(

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from shlex import split
 
 from lakebackup.config import EncryptionOptions, SigningOptions
 from lakebackup.errors import EnvironmentProblem, UsageProblem
@@ -77,7 +78,8 @@ def passphrase_of(
     if options.passphrase_file is not None:
         return read_passphrase(Path(options.passphrase_file))
     if options.passphrase_command is not None:
-        return _printed_passphrase(options.passphrase_command, section)
+        command = options.passphrase_command
+        return _printed_passphrase(tuple(split(command)) if isinstance(command, str) else command, section)
     return None if options.passphrase is None else options.passphrase.get_secret_value()
 
 

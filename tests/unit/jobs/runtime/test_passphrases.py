@@ -38,19 +38,21 @@ def test_a_command_opens_an_identity_once_in_a_process(
 @pytest.mark.parametrize(
     ("command", "code", "text"),
     [
-        ("false", 6, "passphrase_command under [encryption]: false ended with 1"),
+        ("python -c 'exit(1)'", 6, "passphrase_command under [encryption]: PYTHON ended with 1"),
         ("no-such-program", 6, "cannot run no-such-program: No such file or directory"),
-        ("true", 2, "true prints no passphrase in its first line"),
-        ("printf '\\377'", 2, "printf prints no passphrase in its first line"),
-        ("echo wrong", 2, "The passphrase of"),
+        ("python -c pass", 2, "PYTHON prints no passphrase in its first line"),
+        ("python -c 'print()'", 2, "PYTHON prints no passphrase in its first line"),
+        ("python -c 'import os; os.write(1, bytes([255]))'", 2, "PYTHON prints no passphrase"),
+        ("python -c 'print(1)'", 2, "The passphrase of"),
     ],
-    ids=["fails", "is missing", "prints nothing", "prints no text", "prints another one"],
+    ids=["fails", "is missing", "prints nothing", "prints a line", "prints no text", "prints another one"],
 )
 def test_a_command_that_gives_no_passphrase_is_named(
     commands: Commands, host: Host, command: str, code: int, text: str
 ) -> None:
     keys = host.key_pair("identity", passphrase="open sesame")
-    host.has(identity_file=keys.file, passphrase_command=command)
+    host.has(identity_file=keys.file, passphrase_command=command.replace("python", sys.executable))
+    text = text.replace("PYTHON", sys.executable)
     assert text in commands.fails(code, "key", "test", keys.file)
 
 
@@ -62,7 +64,6 @@ def test_there_is_one_passphrase(commands: Commands, host: Host, tmp_path: Path)
 
 
 def test_processes_below_have_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ("echo", "two words")
-    identities.use(EncryptionOptions(passphrase_command=words))
+    identities.use(EncryptionOptions(passphrase_command=("echo", "two words")))
     monkeypatch.setattr(identities, "_options", None)
-    assert identities.in_use().passphrase_command == words
+    assert identities.in_use().passphrase_command == "echo 'two words'"
