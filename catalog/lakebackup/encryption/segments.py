@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import io
 import secrets
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -29,6 +31,7 @@ KEY_BYTES = 32
 SEGMENT_BYTES = 64 << 10
 HEADER_BYTES = 40
 _TAG_BYTES = 16
+_PIECE_SEGMENTS = 16
 _PREFIX_BYTES = 7
 _SALT_BYTES = 32
 _LARGEST_NUMBER = (1 << 32) - 1
@@ -152,35 +155,40 @@ class SealedObject(io.RawIOBase):
 
     def content(self, start: int, length: int) -> bytes:
         """Return the bytes `[start, start + length)` of the content, fewer at its end."""
+        return b"".join(self.pieces(start, length))
+
+    def pieces(self, start: int, length: int) -> Iterator[memoryview]:
+        """Yield the same bytes in pieces of about a MiB. They are read at once, and each piece is decrypted
+        when it is asked for, so that all use the same memory."""
         end = min(start + length, self._size)
         if start >= end:
             if self._size == 0:
-                self._open(0, 0)  # an empty content is authentic too
-            return b""
+                deque(self._segments(0, 0), maxlen=0)  # an empty content is authentic too
+            return
         in_segment = SEGMENT_BYTES - _TAG_BYTES
         first = (start + HEADER_BYTES) // in_segment
         last = (end - 1 + HEADER_BYTES) // in_segment
-        content = self._open(first, last)
-        begin = start + HEADER_BYTES - first * in_segment - (0 if first else HEADER_BYTES)
-        return bytes(content[begin : begin + end - start])
+        position = max(first * in_segment - HEADER_BYTES, 0)
+        segments = self._segments(first, last)
+        while piece := b"".join(islice(segments, _PIECE_SEGMENTS)):
+            yield memoryview(piece)[max(start - position, 0) : end - position]
+            position += len(piece)
 
-    def _open(self, first: int, last: int) -> bytes:
-        """Return the content of the segments `first` to `last`, read at once."""
+    def _segments(self, first: int, last: int) -> Iterator[bytes]:
+        """Yield the content of the segments `first` to `last`, which are read at once."""
         start = max(first * SEGMENT_BYTES, HEADER_BYTES)
         end = min((last + 1) * SEGMENT_BYTES, self._object_bytes)
         ciphertext = memoryview(self._read_range(start, end - start))
         if len(ciphertext) != end - start:
             raise _damaged(self._path)
-        parts = []
         for number in range(first, last + 1):
             begin = max(number * SEGMENT_BYTES, HEADER_BYTES) - start
             segment = ciphertext[begin : (number + 1) * SEGMENT_BYTES - start]
             is_last = (number + 1) * SEGMENT_BYTES >= self._object_bytes
             try:
-                parts.append(self._key.cipher.decrypt(self._key.nonce(number, last=is_last), segment, None))
+                yield self._key.cipher.decrypt(self._key.nonce(number, last=is_last), segment, None)
             except InvalidTag:
                 raise _damaged(self._path) from None
-        return b"".join(parts)
 
 
 def _damaged(path: str) -> Damaged:

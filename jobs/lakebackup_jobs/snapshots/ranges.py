@@ -39,6 +39,8 @@ class Ranges:
         self._content: SealedObject | None = None
         self._window = memoryview(b"")
         self._window_start = 0
+        # What follows the window and was read with it, but is not decrypted yet.
+        self._pieces: Iterator[memoryview] = iter(())
         self._starts: list[int] = []
         self._stops: list[int] = []
         for start, size in parts:
@@ -79,10 +81,7 @@ class Ranges:
         stop = sys.maxsize if size is None else start + size
         while start < stop:
             if not self._window_start <= start < self._window_start + len(self._window):
-                end = self._stops[bisect_right(self._starts, start) - 1]
-                length = min(_WINDOW, end - start)
-                self._window = memoryview(self._read_range(start, length))
-                self._window_start = start
+                self._move(start)
                 if not self._window:
                     if size is None:
                         return
@@ -91,12 +90,23 @@ class Ranges:
             start += len(chunk)
             yield chunk
 
-    def _read_range(self, start: int, length: int) -> bytes:
+    def _move(self, start: int) -> None:
+        """Move the window to bytes from `start` on; at the end of the object it is empty."""
+        for piece in self._pieces:
+            self._window_start += len(self._window)
+            self._window = piece
+            if start < self._window_start + len(piece):
+                return
+        end = self._stops[bisect_right(self._starts, start) - 1]
+        length = min(_WINDOW, end - start)
+        self._window_start = start
         if self._keys is None:
-            return self._storage.get(self._path, start=start, length=length)
+            self._window = memoryview(self._storage.get(self._path, start=start, length=length))
+            return
         if self._content is None:
             self._content = self._open(self._keys)
-        return self._content.content(start, length)
+        self._pieces = self._content.pieces(start, length)
+        self._window = next(self._pieces, memoryview(b""))
 
     def _open(self, keys: Keyring) -> SealedObject:
         """Open the encrypted object. Its first bytes are read at once: they hold all of a small file."""
