@@ -13,6 +13,7 @@ import pytest
 from tests.support import kafka_truth as truth
 from tests.support.command_line import Commands
 from tests.support.encrypted import Host, KeyPair, leaks
+from tests.support.encrypted_metadata import names_in_clear, new_key, use_catalog
 from tests.support.kafka_truth import Record
 from tests.support.runs import now_ms
 from tests.support.social import Social, cut_off
@@ -114,6 +115,32 @@ def test_an_engine_is_backed_up_with_public_keys_and_restored_with_an_identity(
     assert values(engine, copies[engine.delta]) == sorted(expected)
     signed = commands.result("verify", "--signatures", "--public-key", tmp_path / "host.key.pub")
     assert (signed["backups"], signed["unsigned"], signed["findings"]) == (3, 0, [])
+
+
+def test_no_name_of_an_engine_is_in_the_repository(
+    commands: Commands,
+    engine: Social,
+    host: Host,
+    keys: KeyPair,
+    new_copies: Callable[[], dict[str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    repository, key_file = tmp_path / "encrypted", new_key(host)
+    monkeypatch.setenv("LAKEBACKUP_REPO", str(repository))
+    use_catalog(tmp_path / "catalog", monkeypatch)
+    host.has(keys.recipient, metadata_key_file=key_file)
+    back_up(commands, engine, "full")
+    engine.send(engine.delta, 0, value=b"hush-later")
+    back_up(commands, engine, "differential")
+    host.has(identity_file=keys.file, metadata_key_file=key_file)
+    copies = new_copies()
+    commands.output(*restore_flags(engine, tmp_path / "out", copies))
+    assert (tmp_path / "out/snapshot/000001.sst").read_bytes() == SNAPSHOT
+    assert values(engine, copies[engine.delta]) == [b"hush-later"]
+    assert commands.result("verify", "--decode")["damaged"] == 0
+    assert names_in_clear(repository) == []
+    assert leaks(repository, [b"hush-", b"social", engine.delta.encode()]) == []
 
 
 @pytest.mark.spark

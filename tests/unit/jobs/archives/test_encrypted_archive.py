@@ -14,6 +14,7 @@ import pytest
 from tests.support.archives import Doc, read_archive, write_backup
 from tests.support.command_line import Commands
 from tests.support.encrypted import Host, KeyPair, leaks
+from tests.support.encrypted_metadata import names_in_clear, new_key, use_catalog
 
 from lakebackup.encryption.objects import MAGIC
 from lakebackup_jobs.archives import import_archive
@@ -82,6 +83,18 @@ def test_an_archive_is_imported_with_public_keys_and_restored_with_an_identity(l
     copy, archive = read_archive(lab.folder / "copy"), read_archive(lab.archive)
     assert (copy.rows, copy.modes) == (archive.rows, archive.modes)
     assert copy.designs == {"bucket-default": '"hush-design"'}
+
+
+def test_no_name_of_a_bucket_is_in_the_repository(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_catalog(lab.folder / "catalog", monkeypatch)
+    key_file = new_key(lab.host)
+    lab.host.has(lab.keys.recipient, metadata_key_file=key_file)
+    lab.import_archive()
+    lab.host.has(identity_file=lab.keys.file, metadata_key_file=key_file)
+    assert lab.documents("documents") == {"hush-key-2": {"a": "hush-value"}}
+    assert lab.commands.result("verify", "--decode")["damaged"] == 0
+    assert names_in_clear(lab.repository) == []
+    assert leaks(lab.repository, [*SECRETS, b"bucket-default", b"shop"]) == []
 
 
 def test_a_grown_archive_is_imported_again_and_a_changed_one_is_refused(lab: Lab) -> None:
