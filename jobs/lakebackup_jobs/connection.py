@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
@@ -28,6 +28,7 @@ from lakebackup.storage import with_key
 from lakebackup.storage.uris import normalized
 from lakebackup.store import trust
 from lakebackup.store.behind import HINT, what_is_lost
+from lakebackup.store.metadata_keys import NoMetadataKey
 from lakebackup.store.reader import CatalogReader
 from lakebackup_jobs.lifecycle.audit import append_outcome
 from lakebackup_jobs.lifecycle.progress import reporter
@@ -147,8 +148,9 @@ class Connection:
         reader = CatalogReader.require(self.repo, self.settings.catalog, as_of=self._as_of)
         warn, self._warn = self._warn, None
         # A query still runs. Commands that restore, delete or make backups refuse.
-        if warn and self._as_of is None and (problem := what_is_lost(reader)):
-            warn(f"{problem}\n{HINT}")
+        with suppress(NoMetadataKey):  # without that key, the catalog alone still answers
+            if warn and self._as_of is None and (problem := what_is_lost(reader)):
+                warn(f"{problem}\n{HINT}")
         return reader
 
     def sql(self, select: str, *, args: Mapping[str, Any] | None = None, timeout: str = "5m") -> Answer:

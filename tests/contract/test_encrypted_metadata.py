@@ -28,6 +28,10 @@ def test_an_identity_recovers_the_key(
     host.has(identity_file=keys.file)
     restore = ("restore", "snapshot", "--to", tmp_path / "out", "--layout", "flat")
     assert "no such key is set" in commands.fails(2, *restore)
+    # Whoever may only read the catalog asks it.
+    assert len(commands.rows("list")) == 1
+    assert commands.rows("sql", "SELECT name FROM snapshot_files") == [{"name": "data"}]
+    assert "UNVERIFIED" in commands.fails(4, "status")
     other = host.key_pair("other.identity")
     host.has(identity_file=other.file)
     assert "Its recipients: " + keys.recipient in commands.fails(7, "key", "recover", recovered_file)

@@ -21,6 +21,10 @@ from lakebackup.store.manifest import read_record, write_record
 _HINT = "Restore it from another copy of the repository, or keep the file of the key."
 
 
+class NoMetadataKey(UsageProblem):
+    """The metadata of a repository is encrypted, and this process does not have its key."""
+
+
 def _nobody() -> tuple[str, ...]:
     return ()
 
@@ -92,12 +96,12 @@ def open_key(storage: Storage, identities: Identities) -> MetadataKey:
 
 
 def require_opened(storage: Storage, root_file: Mapping[str, object]) -> None:
-    """Raise UsageProblem if the metadata of a repository is encrypted and the storage does not decrypt it, or
-    the other way round; Damaged if it has another key."""
+    """Raise NoMetadataKey if the metadata of a repository is encrypted and the storage does not decrypt it,
+    UsageProblem the other way round, and Damaged if it has another key."""
     if isinstance(storage, EncryptedStorage):
         storage.uri.require_agreement(root_file)
     elif key_id := root_file.get(KEY_FIELD):
-        raise UsageProblem(
+        raise NoMetadataKey(
             f"The metadata of {storage.uri} is encrypted with the key {key_id}, and no such key is set.",
             hint="Set metadata_key_file under [encryption]. `lakebackup key recover` writes the file with an "
             "identity.",

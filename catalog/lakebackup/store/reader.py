@@ -33,6 +33,7 @@ from lakebackup.sql_engine.failures import task_errors
 from lakebackup.sql_engine.guard.check import Checked, check_select
 from lakebackup.sql_engine.spark import SparkEngine
 from lakebackup.storage import Storage, open_storage
+from lakebackup.store.metadata_keys import NoMetadataKey
 from lakebackup.store.plan_file import PlanFile, write_plan_file
 from lakebackup.store.roots import Roots, destination_id
 from lakebackup.store.trust import Approvals, Claim, destination_claim
@@ -348,7 +349,7 @@ class CatalogReader(Catalog):
         """
         rows = rows_of(f"{self.catalog_uri}/destinations").to_pylist()
         uris = {row["destination"]: self.root_of(row["uri"]) for row in rows}
-        with suppress(NotFound):
+        with suppress(NotFound, NoMetadataKey):  # whoever reads below the root gets the latter again
             uris[destination_id(self.home, create=False)] = self.home.uri
         approvals = Approvals(self.catalog_uri)
         claims = self.destination_claims(uris)
