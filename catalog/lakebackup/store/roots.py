@@ -108,7 +108,7 @@ def destination_id(storage: Storage, *, create: bool = True) -> str:
         version, destination = content["format"], content["destination"]
         if not isinstance(version, int) or not isinstance(destination, str):
             raise TypeError("a field is of the wrong type")
-        metadata_keys.require_opened(storage, content)
+        newest = ENCRYPTED_FORMAT if metadata_keys.KEY_FIELD in content else FORMAT
     except NotFound:
         if not create:
             raise
@@ -125,12 +125,12 @@ def destination_id(storage: Storage, *, create: bool = True) -> str:
             f"{layout.ROOT_FILE} in {storage.uri} cannot be read: {error!r}.",
             hint='It should be like {"format": 1, "destination": "<id>"}; the id is a column of `files`.',
         ) from error
-    if version > ENCRYPTED_FORMAT:
+    if version > newest:
         raise UsageProblem(
-            f"{storage.uri} has format version {version}; this lakebackup knows versions up to "
-            f"{ENCRYPTED_FORMAT}.",
+            f"{storage.uri} has format version {version}; this lakebackup knows versions up to {newest}.",
             hint="Use the lakebackup that wrote it, or a newer one.",
         )
+    metadata_keys.require_opened(storage, content)
     return destination
 
 
