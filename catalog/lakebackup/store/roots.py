@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Mapping
 
 from lakebackup.encryption.objects import Keyring
+from lakebackup.encryption.storage import KEY_FIELD
 from lakebackup.errors import Damaged, NotFound, Refused, UsageProblem
 from lakebackup.rules import layout
 from lakebackup.rules.stored_json import NO_JSON
@@ -108,7 +109,7 @@ def destination_id(storage: Storage, *, create: bool = True) -> str:
         version, destination = content["format"], content["destination"]
         if not isinstance(version, int) or not isinstance(destination, str):
             raise TypeError("a field is of the wrong type")
-        newest = ENCRYPTED_FORMAT if metadata_keys.KEY_FIELD in content else FORMAT
+        newest = ENCRYPTED_FORMAT if KEY_FIELD in content else FORMAT
     except NotFound:
         if not create:
             raise
