@@ -50,6 +50,30 @@ def test_an_identity_recovers_the_key(
     commands.output("key", "recover", tmp_path / "again.key")
 
 
+def test_without_the_key_nothing_is_written(
+    commands: Commands, host: Host, keys: KeyPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An object in clear would show a name, and whoever has the key would not see it."""
+    use_catalog(tmp_path / "catalog", monkeypatch)
+    repository, tree = tmp_path / "backups", tmp_path / "db"
+    tree.mkdir()
+    (tree / "data").write_bytes(b"content")
+    host.has(keys.recipient, metadata_key_file=new_key(host))
+    backup_id = str(commands.result("backup", "snapshot", tree)["backup_id"])
+    objects = sorted(path for path in repository.rglob("*") if path.is_file())
+    host.has(keys.recipient)
+    for words in (
+        ("backup", "snapshot", tree),
+        ("backup", "snapshot", tree, "--source", "other"),
+        ("policy", "set", "db", "--redundancy", "1"),
+        ("hold", backup_id, "--forever", "--reason", "audit"),
+        ("prune", "--source", "db", "--delete"),
+        ("merge", "1", "--source", "db"),
+    ):
+        assert "no such key is set" in commands.fails(2, *words), words
+        assert sorted(path for path in repository.rglob("*") if path.is_file()) == objects, words
+
+
 @pytest.mark.s3
 def test_a_bucket_shows_no_name_of_a_file(
     commands: Commands,

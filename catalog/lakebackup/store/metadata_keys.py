@@ -6,8 +6,10 @@ so that no metadata is stored that only a lost file could open.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from lakebackup.encryption.metadata_key import MetadataKey
@@ -15,7 +17,8 @@ from lakebackup.encryption.recipients import Identities, WrappedKey, recipient, 
 from lakebackup.encryption.storage import KEY_FIELD, EncryptedStorage
 from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.rules import layout
-from lakebackup.storage import Storage
+from lakebackup.rules.stored_json import NO_JSON
+from lakebackup.storage import A_FEW, Storage
 from lakebackup.store.manifest import read_record, write_record
 
 _HINT = "Restore it from another copy of the repository, or keep the file of the key."
@@ -29,6 +32,8 @@ def _nobody() -> tuple[str, ...]:
     return ()
 
 
+# The URIs of repositories whose metadata this process has seen to be stored in clear.
+_in_clear: set[str] = set()
 _recipients: Callable[[], tuple[str, ...]] = _nobody
 
 
@@ -100,12 +105,26 @@ def require_opened(storage: Storage, root_file: Mapping[str, object]) -> None:
     UsageProblem the other way round, and Damaged if it has another key."""
     if isinstance(storage, EncryptedStorage):
         storage.uri.require_agreement(root_file)
-    elif key_id := root_file.get(KEY_FIELD):
+    elif (key_id := root_file.get(KEY_FIELD)) is None:
+        _in_clear.add(storage.uri)
+    else:
         raise NoMetadataKey(
             f"The metadata of {storage.uri} is encrypted with the key {key_id}, and no such key is set.",
             hint="Set metadata_key_file under [encryption]. `lakebackup key recover` writes the file with an "
             "identity.",
         )
+
+
+def require_key(storage: Storage) -> None:
+    """Raise NoMetadataKey if the repository's metadata is encrypted and the storage does not decrypt it.
+
+    Call it before the first object of a command is written, which would be in clear and seen by nobody. A
+    process reads lakebackup.json once for it.
+    """
+    if isinstance(storage, EncryptedStorage) or storage.uri in _in_clear:
+        return
+    with suppress(NotFound, AttributeError, *NO_JSON):  # a new repository; others report a damaged file
+        require_opened(storage, json.loads(storage.get(layout.ROOT_FILE, length=A_FEW)))
 
 
 def _read(storage: Storage) -> StoredMetadataKey:

@@ -25,6 +25,7 @@ from lakebackup.errors import EnvironmentProblem, NotFound
 from lakebackup.rules import layout
 from lakebackup.rules.stored_json import object_of
 from lakebackup.storage import A_FEW, AlreadyExists, Storage
+from lakebackup.store.metadata_keys import require_key
 
 _PROBE = f"{layout.PROOF_FOLDER}probe"
 _RECORD = f"{layout.PROOF_FOLDER}proved.json"
@@ -37,8 +38,9 @@ _HINT = (
     "consistency, or a folder. If a gateway, a proxy or a cache in front of it does this, go around that and "
     "run the same command again."
 )
-#: Root and server of each storage that this process has proved.
-_proved: set[tuple[str, str]] = set()
+#: Root, server and class of each storage that this process has proved. With and without the key of its
+#: metadata, a storage is not the same.
+_proved: set[tuple[str, str, type[Storage]]] = set()
 _proving = threading.RLock()
 
 
@@ -48,15 +50,18 @@ def require_conditional_puts(storage: Storage) -> None:
     Raises EnvironmentProblem when it accepts a second conditional put, or does not list what was put.
     """
     with _proving:
+        kind = type(storage)
         if any(
-            storage.server == server and f"{storage.uri}/".startswith(f"{root}/") for root, server in _proved
+            (server, proved_kind) == (storage.server, kind) and f"{storage.uri}/".startswith(f"{root}/")
+            for root, server, proved_kind in _proved
         ):
             return
         if _record(storage) != storage.server:
+            require_key(storage)  # otherwise the record may be there, under a name that is encrypted
             _prove(storage)
             content = {"format": _FORMAT, "server": storage.server, "at": time.time_ns() // 1_000_000}
             storage.put(_RECORD, json.dumps(content).encode())
-        _proved.add((storage.uri, storage.server))
+        _proved.add((storage.uri, storage.server, kind))
 
 
 def _record(storage: Storage) -> str | None:

@@ -54,7 +54,7 @@ from lakebackup.sql_engine.delta.upkeep import delete_old_files, merge_due_files
 from lakebackup.sql_engine.failures import task_errors
 from lakebackup.sql_engine.worker import Cluster, PerNumber
 from lakebackup.storage import Storage
-from lakebackup.store import audit_log, caller
+from lakebackup.store import audit_log, caller, metadata_keys
 from lakebackup.store.audit_log import ROWS_IN_AUDIT
 from lakebackup.store.behind import require_current
 from lakebackup.store.delta_append import (
@@ -380,6 +380,7 @@ class CatalogWriter(Catalog):
         The caller holds the catalog's lease. If the chain of signatures is damaged, the entries are stored
         without a signature, since whoever damages it must not stop backups.
         """
+        metadata_keys.require_key(self.home)
         entries = [caller.current().completed(entry) for entry in entries]
         key = caller.signing_key()
         if key is not None:

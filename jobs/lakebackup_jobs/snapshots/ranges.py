@@ -92,6 +92,8 @@ class Ranges:
 
     def _move(self, start: int) -> None:
         """Move the window to bytes from `start` on; at the end of the object it is empty."""
+        if start < self._window_start:  # a part is read again
+            self._pieces = iter(())
         for piece in self._pieces:
             self._window_start += len(self._window)
             self._window = piece

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakebackup.encryption.objects import BackupKey, DataKey, Keyring, ObjectSealer
+from lakebackup.encryption.storage import EncryptedStorage
 from lakebackup.errors import NotFound, Refused, UsageProblem
 from lakebackup.plan.logs.restore import LogRestorePlan
 from lakebackup.rules import layout
@@ -116,6 +117,12 @@ class ChangeStaging:
             staged = StagedChanges(files, Keyring([key]))
             origin = {"source": parent.source, "backup_id": parent.backup_id or None}
             index = {"files": files, "key_id": key.key_id, **origin}
+        elif isinstance(self._storage, EncryptedStorage):
+            raise UsageProblem(
+                f"The log of {content.plan.source} is not encrypted, and the metadata of {self._storage.uri} "
+                "is: its changes would be staged there in clear.",
+                hint="Restore into delta: or dir:.",
+            )
         else:
             content.write_files(f"{self._storage.uri}/{self._folder}".rstrip("/"), with_truncates=False)
             paths = (entry.path for entry in self._storage.list(self._folder))

@@ -16,7 +16,8 @@ from pydantic import TypeAdapter
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from lakebackup.errors import NotFound
+from lakebackup.encryption.storage import EncryptedStorage
+from lakebackup.errors import NotFound, UsageProblem
 from lakebackup.formats.logs.cipher import LogKeys
 from lakebackup.formats.logs.logfile import MOST_RAW
 from lakebackup.formats.logs.metafile import write_stream_meta
@@ -111,9 +112,14 @@ class LogCompaction(Derived):
         super().__init__(workspace)
         self.request, self.plan = request, plan
         self.keys = LogKeys.load(request.keys_file) if request.keys_file else None
-        self.encryption = (
-            None if request.encrypt is False else RunEncryption.of(request.recipients, workspace.storage)
-        )
+        self.encryption = RunEncryption.of(request.recipients, workspace.storage)
+        if request.encrypt is False:
+            if isinstance(workspace.storage, EncryptedStorage):
+                raise UsageProblem(
+                    f"--no-encrypt: the metadata of {workspace.storage.uri} is encrypted.",
+                    hint="Leave --no-encrypt out: the data is encrypted there too.",
+                )
+            self.encryption = None
 
     @property
     def record_path(self) -> str:

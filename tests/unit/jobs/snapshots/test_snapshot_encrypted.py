@@ -26,8 +26,10 @@ from tests.support.disks import flip
 from tests.support.encrypted import Host, KeyPair, leaks, opened_keys
 from tests.support.faults import Killed, expire_leases, watched
 
-from lakebackup.encryption.objects import MAGIC
+from lakebackup.encryption.objects import MAGIC, BackupKey, DataKey, Keyring
 from lakebackup.errors import EnvironmentProblem
+from lakebackup.storage import open_storage
+from lakebackup_jobs.snapshots.ranges import Ranges
 
 SECRET = b"secret row of a customer; "
 FIRST_MS = 1_700_000_000_000
@@ -213,6 +215,18 @@ def avro_of(value: bytes) -> bytes:
     schema = fastavro.parse_schema({"type": "record", "name": "row", "fields": [field]})
     fastavro.writer(file, schema, [{"value": value}], codec="deflate")
     return file.getvalue()
+
+
+def test_a_part_of_an_encrypted_object_is_read_again(tmp_path: Path) -> None:
+    """Two files of one part, which spans two decrypted pieces, while later pieces of the window wait."""
+    key = BackupKey(DataKey.random(), "db", "backup")
+    content = os.urandom(6 << 20)
+    storage = open_storage(str(tmp_path))
+    storage.put("pack", key.seal("files", ("pack",), content))
+    parts = [(0, 900_000), (900_000, 1_000_000), (900_000, 1_000_000), (1_900_000, 4_000_000)]
+    ranges = Ranges(storage, "pack", parts, Keyring([key]))
+    for start, size in parts:
+        assert b"".join(ranges.read(start, size)) == content[start : start + size]
 
 
 def test_a_file_that_is_taken_over_keeps_its_object_and_its_key(
