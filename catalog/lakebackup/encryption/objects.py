@@ -116,6 +116,17 @@ class BackupKey:
         sealer = self.sealer(kind, name)
         return sealer.update(content) + sealer.finish()
 
+    def open(self, path: str, kind: Kind, name: BoundName, size: int, read_range: ReadRange) -> SealedObject:
+        """Return the content of an object that this key encrypts. The arguments are those of
+        `Keyring.open`."""
+        return SealedObject(
+            self.data_key.key,
+            self.bound_name(kind, name),
+            size - PREFIX_BYTES,
+            lambda start, length: read_range(PREFIX_BYTES + start, length),
+            path=path,
+        )
+
     def bound_name(self, kind: Kind, name: BoundName) -> str:
         """Return the name that is bound to an object."""
         return json.dumps([self.key_id, self.source, self.backup_id, kind, *name])
@@ -192,13 +203,7 @@ class Keyring(Mapping[str, BackupKey]):
                 hint="Set an identity that opens it. If it is the object of another backup, restore this one "
                 "from another copy of the repository.",
             )
-        return SealedObject(
-            key.data_key.key,
-            key.bound_name(kind, name),
-            size - PREFIX_BYTES,
-            lambda start, length: read_range(PREFIX_BYTES + start, length),
-            path=path,
-        )
+        return key.open(path, kind, name, size, read_range)
 
     def open_data(self, path: str, kind: Kind, name: BoundName, data: bytes) -> SealedObject:
         """Return the content of an encrypted object whose bytes are `data`. Raises as `open`."""

@@ -19,7 +19,6 @@ from lakebackup.encryption.objects import (
     MAGIC,
     PREFIX_BYTES,
     BackupKey,
-    Keyring,
     ObjectSealer,
     key_id_of,
     opened_bytes,
@@ -164,7 +163,7 @@ class EncryptedStorage(Storage):
                 hint="Another program wrote it, or it is damaged. Restore it from another copy of the "
                 "repository.",
             )
-        return Keyring([self._key]).open(path, "metadata", (), size, read_range)
+        return self._key.open(path, "metadata", (), size, read_range)
 
     def stat(self, path: str) -> ObjectStat:
         with self.token_of(path) as token:
